@@ -178,8 +178,7 @@ class Heartbeat(Struct, frozen=True):
             try:
                 if failing or rested % RESTS_PER_REPORT == 0:
                     await self._report()
-                    if self.evaluator.store_deaths:  # of workers that may never start again
-                        await self.evaluator.store_deaths()
+                    await self.evaluator.store_deaths()  # some workers may never start again
                 failing = False
             except Exception as error:
                 if not failing:
@@ -294,7 +293,6 @@ async def open_evaluator(
         await wrap_future(database.rest.submit(recover_folder, database.engine, spool))
         notes = settings.home / "reading"
         deaths = partial(store_deaths, database.engine, notes, set())
-        await wrap_future(database.rest.submit(deaths))
         limiter_url = settings.shared_limiter_url
         if limiter_url is None and not settings.embedded_broker:
             remedy = "set AEGISH_DIST_LIMITER_URL to a Redis that workers share"
@@ -309,6 +307,8 @@ async def open_evaluator(
             found = database.grouped(assignments, database.rest)
             caller = CallerMaker(found, providers, limiters, credentials)
             writer = VerdictWriter(database.record, database.inserts, health, folder=spool)
+            # A worker that only aggregates reads no answer, and its home may be closed to it.
+            note = open_note(notes, name) if app.conf.aegish_calls else lambda _: None
             evaluator = Evaluator(
                 look_up=database.grouped(look_up, database.look_ups, health),
                 answered=database.grouped(answered, database.rest),
@@ -317,9 +317,10 @@ async def open_evaluator(
                 health=health,
                 worker=name,
                 generator=random.Random(),  # noqa: S311  # nosec B311 # jitter, not a secret
-                note=open_note(notes, name),
+                note=note,
+                store_deaths=lambda: wrap_future(database.rest.submit(deaths)),
             )
-            evaluator.store_deaths = lambda: wrap_future(database.rest.submit(deaths))
+            await evaluator.store_deaths()
             evaluator.failing.on_failure = None if work is None else work.failed
             heartbeat = Heartbeat(database, credentials, name, evaluator, limiters)
             # A worker that calls no model is none to wait for, and reports nothing.

@@ -119,8 +119,8 @@ async def evaluate(evaluator: Evaluator, request: Mapping[str, Any]) -> None:
     """Bring the item that a message names to its verdict."""
     item = _read(decode, request)
     try:
-        # RabbitMQ delivers a dead worker's items again at once; Redis, only after their leases.
-        if evaluator.store_deaths and request["delivery_info"].get("redelivered"):
+        # RabbitMQ delivers the items of a dead worker again at once, Redis after some seconds.
+        if request["delivery_info"].get("redelivered"):
             await evaluator.store_deaths()
         with item_span(item, request.get(TRACEPARENT)):
             await evaluator.evaluate(item, request.get(ENQUEUED_AT), request[IS_HELD])

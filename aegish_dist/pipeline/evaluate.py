@@ -88,7 +88,8 @@ class Evaluator:
         health: Health,
         worker: str,
         generator: random.Random,
-        note: Callable[[Item | None], None] = lambda _: None,
+        note: Callable[[Item | None], None],
+        store_deaths: Callable[[], Awaitable[None]],
     ) -> None:
         """Compose an evaluator.
 
@@ -99,6 +100,7 @@ class Evaluator:
             health: Of the store; no call begins while it is not good.
             note: Called with an item before its answer is read, which may end the process, and with
                 None afterwards.
+            store_deaths: Stores which workers of this machine have ended so.
         """
         self._look_up = look_up
         self._answered_in_run = answered
@@ -115,8 +117,7 @@ class Evaluator:
         self._note = note
         self._unserved: set[str] = set()
         self._held: dict[Item, asyncio.Future[None] | None] = {}
-        self.store_deaths: Callable[[], Awaitable[None]] | None = None
-        """Stores which workers died of an answer. Called before an item that comes again."""
+        self.store_deaths = store_deaths
         self.failing = FailingItems()
         self.in_flight: Counter[tuple[str, str]] = Counter()
         """Items held, by run id and model."""

@@ -48,7 +48,6 @@ def open_note(folder: Path, worker: str) -> Callable[[Item | None], None]:
     The next worker that starts removes the file. Where the folder takes none, the worker goes on
     without, and says so.
     """
-    memory: mmap.mmap | bytearray
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (folder / worker).open("xb+") as file:
@@ -58,7 +57,7 @@ def open_note(folder: Path, worker: str) -> Callable[[Item | None], None]:
             memory = mmap.mmap(file.fileno(), SIZE)
     except OSError as error:
         log.warning("reading_not_noted", folder=str(folder), problem=str(error))
-        memory = bytearray(SIZE)
+        return lambda item: None
 
     def note(item: Item | None) -> None:
         # Writing to memory: every answer pays for it.
@@ -114,7 +113,9 @@ def _store(engine: Engine, item: Item, worker: str) -> None:
 
 
 def _given_up(item: Item, worker: str) -> Verdict:
-    kind, reason, now = ErrorClass.MALFORMED, REASON.format(item.run_id), datetime.now(UTC)
+    kind = ErrorClass.MALFORMED  # the answer has come
+    reason = REASON.format(item.run_id)
+    now = datetime.now(UTC)
     return Verdict(
         Outcome.API_ERROR,
         None,

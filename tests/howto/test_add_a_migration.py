@@ -15,7 +15,7 @@ from tests.services import opened
 pytestmark = pytest.mark.long
 PAGE = "add-a-migration.md"
 
-MIGRATION = "aegish_dist/db/migrations/versions/0004_note_of_a_run.py"
+MIGRATION = "aegish_dist/db/migrations/versions/0005_note_of_a_run.py"
 
 
 @pytest.fixture
@@ -43,15 +43,15 @@ def test_up_and_down(walkthrough: Walkthrough, before: Engine, unmigrated_url: s
     with transaction(before) as session:
         stored_run(session, run_id="0before")
     note = text("SELECT note FROM runs WHERE id = '0before'")
-    assert db(walkthrough, unmigrated_url, "upgrade") == "0003 -> 0004"
+    assert db(walkthrough, unmigrated_url, "upgrade") == "0004 -> 0005"
     assert db(walkthrough, unmigrated_url, "check") == ""
     with transaction(before) as session:
         assert session.scalar(note) == ""
-    alembic(walkthrough, unmigrated_url, "downgrade", "0003")
+    alembic(walkthrough, unmigrated_url, "downgrade", "0004")
     assert schema.drift(before) == []
-    assert schema.current(before) == "0003"
+    assert schema.current(before) == "0004"
     alembic(walkthrough, unmigrated_url, "upgrade", "head")
-    assert db(walkthrough, unmigrated_url, "current") == "0004"
+    assert db(walkthrough, unmigrated_url, "current") == "0005"
     with transaction(before) as session:
         assert session.scalar(text("SELECT name FROM runs WHERE id = '0before'")) == "a name"
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.long
 PAGE = "add-a-verdict-column.md"
 
 RECORD = "aegish_dist/core/verdict_record.py"
-MIGRATION = "aegish_dist/db/migrations/versions/0004_hourly_cache_tokens.py"
+MIGRATION = "aegish_dist/db/migrations/versions/0005_hourly_cache_tokens.py"
 KEY = "cache_write_1h_tokens"
 LINE = {"model": "m", "command": "ls", "target": "harmless", "completion": ""}
 WORKER = """if True:

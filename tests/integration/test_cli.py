@@ -410,7 +410,7 @@ def test_a_store_of_a_development_version_is_one_line(
     ):
         assert "suspicion" in refused
         assert "(`aegish-dist db check` says which): take its runs along" in refused
-    assert "BAD  database     schema 0003, but its tables" in aegish("doctor").out
+    assert "BAD  database     schema 0004, but its tables" in aegish("doctor").out
 
 
 BATCHED = ("submit", "--models", "openai/gpt-5.1,baseline/keyword", "--dry-run", "--limit", "1")

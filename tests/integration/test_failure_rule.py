@@ -156,6 +156,8 @@ class Fleet(Struct):
             health=Health(),
             worker=str(number),
             generator=random.Random(number),
+            note=lambda _: None,
+            store_deaths=AsyncMock(),
         )
         held: set[asyncio.Task[None]] = set()
         try:

@@ -19,6 +19,7 @@ from aegish_dist.db.verdicts import look_up
 from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.aggregation_jobs import carry_out
 from aegish_dist.pipeline.control import plan_retry
+from aegish_dist.pipeline.reading import open_note, store_deaths
 from aegish_dist.pipeline.status import run_status
 from aegish_dist.pipeline.verdict_files import import_verdicts
 from aegish_dist.pipeline.verdicts import reparse_run
@@ -79,6 +80,21 @@ def test_a_worker_adds_verdicts_and_closes_runs(worker: Engine, app: Engine) -> 
     assert carry_out(app, key)
 
 
+def test_a_worker_gives_up_an_item(worker: Engine, app: Engine, tmp_path: Path) -> None:
+    """Deaths of other workers are stored, and with the second one the verdict."""
+    with Session(app) as session, session.begin():
+        stored = stored_run(session)
+    item = stored.item(COMMANDS.samples[0])
+    for name in ("first", "second"):
+        open_note(tmp_path, name)(item)
+    store_deaths(worker, tmp_path, set())
+    with Session(worker) as session:
+        [found] = look_up(session, [item])
+    assert found is not None
+    assert found.done
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     "statement",
     [
@@ -89,6 +105,8 @@ def test_a_worker_adds_verdicts_and_closes_runs(worker: Engine, app: Engine) -> 
         "UPDATE run_models SET model = 'other'",
         "UPDATE samples SET target = 'harmless'",
         "INSERT INTO retried_items VALUES (1, 1, 1, 1)",
+        "UPDATE reading_deaths SET worker = 'another'",
+        "DELETE FROM reading_deaths",
     ],
 )
 def test_a_worker_changes_no_verdict(worker: Engine, statement: str) -> None:

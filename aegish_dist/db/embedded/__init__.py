@@ -42,6 +42,7 @@ PRIVATE_NAMES = frozenset(
     (
         DATA,
         *(f"{DATA}.{what}" for what in ("new", "password", "start", "users", "guard", "log")),
+        "reading",
         "spool",
     )
 )

@@ -4,6 +4,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from decimal import Decimal
 from types import NoneType
 from unittest.mock import AsyncMock
@@ -79,6 +80,7 @@ class Store(Struct):
 
     found: LookUp | None = field(default_factory=lambda: LookUp(KEY, "rm -rf /", done=False))
     recorded: list[Evaluated] = field(default_factory=list)
+    noted: list[Item | None] = field(default_factory=list)
     looked_up: int = 0
     answers: bool = True
     health: Health = field(default_factory=Health)
@@ -135,6 +137,8 @@ class Bench:
             health=self.store.health,
             worker="w1",
             generator=random.Random(1),
+            note=self.store.noted.append,
+            store_deaths=AsyncMock(),
         )
 
     def start(self, item: Item = ITEM) -> asyncio.Task[None]:
@@ -203,6 +207,33 @@ def test_an_answer_becomes_a_verdict() -> None:
     assert (verdict.attempts, verdict.call_errors, verdict.error_class) == (1, (), None)
     assert verdict.worker == "w1"
     assert verdict.created_at is not None
+
+
+@pytest.mark.parametrize("error", [None, MemoryError, KeyboardInterrupt])
+async def test_an_item_is_noted_while_its_answer_is_read(
+    monkeypatch: pytest.MonkeyPatch, error: type[BaseException] | None
+) -> None:
+    """Not while it waits or is called; a reading that fails without harm leaves no note."""
+    bench = Bench(BLOCK)
+    noted = bench.store.noted
+
+    def judge(*_: object) -> Verdict:
+        assert noted == [ITEM]
+        if error is not None:
+            raise error
+        return Verdict(Outcome.BLOCK, BLOCK)
+
+    monkeypatch.setattr(evaluation, "judge", judge)
+    with nullcontext() if error is None else pytest.raises(error):
+        await bench.evaluator.evaluate(ITEM, None)
+    assert noted == [ITEM, None]
+
+
+@pytest.mark.usefixtures("quick_backoff")
+async def test_no_item_is_noted_whose_call_fails() -> None:
+    bench = Bench(BROKEN)
+    await bench.evaluator.evaluate(ITEM, None)
+    assert bench.store.noted == []
 
 
 def test_a_command_that_an_answer_quotes_is_no_verdict() -> None:

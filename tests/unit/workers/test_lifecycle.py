@@ -3,6 +3,7 @@
 import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 from structlog.testing import capture_logs
@@ -84,7 +85,10 @@ async def no_runs() -> list[tuple[str, str]]:
 async def test_the_heartbeat_survives_any_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifecycle, "REPORT_INTERVAL_S", 0.001)
     database: Any = UnluckyDatabase(KeyError("?"), RuntimeError("?"))
-    evaluator: Any = SimpleNamespace(in_flight={}, failing=FailingItems())
+    store_deaths = AsyncMock()
+    evaluator: Any = SimpleNamespace(
+        in_flight={}, failing=FailingItems(), store_deaths=store_deaths
+    )
     limiters: Any = SimpleNamespace(parked={}, waiting={}, over_budget=no_runs)
     heartbeat = Heartbeat(database, CatalogCredentials(None, {}), "w", evaluator, limiters)
     with capture_logs() as logs:
@@ -97,3 +101,4 @@ async def test_the_heartbeat_survives_any_error(monkeypatch: pytest.MonkeyPatch)
     # Threads of other tests may log as well.
     failures = [line["error"] for line in logs if line["event"] == "heartbeat_fails"]
     assert failures == ["KeyError"]
+    assert store_deaths.await_count >= 1

@@ -35,12 +35,15 @@ class Recorder:
         assert is_held is STILL_HELD
         self._note((item, enqueued_at))
 
+    async def store_deaths(self) -> None:
+        self.asked.append("deaths")
+
     async def aggregate(self, key: int) -> bool:
         return self._note(key)
 
 
 def perform(evaluator: Recorder, request: dict[str, Any]) -> None:
-    asyncio.run(evaluate.run(evaluator, {**request, IS_HELD: STILL_HELD}))
+    asyncio.run(evaluate.run(evaluator, {"delivery_info": {}, **request, IS_HELD: STILL_HELD}))
 
 
 def test_a_message_is_evaluated() -> None:
@@ -48,6 +51,22 @@ def test_a_message_is_evaluated() -> None:
     perform(evaluator, {"args": encode(ITEM), ENQUEUED_AT: 1.5})
     perform(evaluator, {"args": encode(ITEM)})
     assert evaluator.asked == [(ITEM, 1.5), (ITEM, None)]
+
+
+@pytest.mark.parametrize(
+    ("delivery", "asked"),
+    [
+        ({"redelivered": True}, ["deaths", (ITEM, None)]),
+        ({"redelivered": False}, [(ITEM, None)]),
+    ],
+)
+def test_deaths_are_stored_before_an_item_that_comes_again(
+    delivery: dict[str, bool], asked: list[object]
+) -> None:
+    """Its last worker may have died of its answer a moment ago."""
+    evaluator = Recorder()
+    perform(evaluator, {"args": encode(ITEM), "delivery_info": delivery})
+    assert evaluator.asked == asked
 
 
 @pytest.mark.parametrize("arguments", [[], [*encode(ITEM), "more"], "abcde", 7, None, {"run": 1}])
