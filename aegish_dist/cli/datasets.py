@@ -18,7 +18,6 @@ from aegish_dist.datasets.duplicates import alike
 from aegish_dist.datasets.formats import FORMATS, read_format
 from aegish_dist.datasets.gtfobins import read_gtfobins
 from aegish_dist.datasets.table import export_dataset, read_aegish, read_dataset, read_table
-from aegish_dist.interchange.croissant import publish_dataset
 from aegish_dist.pipeline.datasets import choose_dataset, known_datasets, store_dataset
 
 FILE = click.Path(path_type=Path)
@@ -220,35 +219,14 @@ def _draft(given: str) -> Draft:
     return Draft(given, dataset.samples, numbers, given, dataset.source, dataset.licence)
 
 
-@datasets.command(
-    examples=(
-        "aegish-dist datasets export harmless harmless.csv",
-        "aegish-dist datasets export harmless --format croissant -o harmless",
-    ),
-)
+@datasets.command(examples=("aegish-dist datasets export harmless harmless.csv",))
 @click.argument("name", type=Utf8(), shell_complete=completes(bundled_names))
-@click.argument("path", type=FILE, required=False)
-@click.option(
-    "--format",
-    "form",
-    type=OneOf(["croissant"]),
-    help="A folder for publication instead of a file.",
-)
-@click.option("-o", "--output", type=FILE, metavar="DIR", help="The folder, with --format.")
-def export(name: str, path: Path | None, form: str | None, output: Path | None) -> None:
-    """Write a dataset to a file, or for publication.
+@click.argument("path", type=FILE)
+def export(name: str, path: Path) -> None:
+    """Write a dataset to a file: .jsonl, .csv or .parquet.
 
-    A file is .jsonl, .csv or .parquet. `--format croissant` writes a folder: the samples as JSONL,
-    `croissant.json` (Croissant 1.1) and a dataset card. `datasets import table` of the JSONL gives
-    the same dataset again.
+    `datasets import table` of the file gives the same dataset again.
     """
-    target = output if form else path
-    if target is None or (path if form else output) is not None:
-        raise click.UsageError("name a file, or a folder by --format croissant -o DIR")
     dataset = choose_dataset(open_workspace().engine, name)
-    files = ""
-    if form is None:
-        export_dataset(dataset, target)
-    else:
-        files = f": {', '.join(publish_dataset(dataset, target, card_of(dataset)))}"
-    note(f"{counted(len(dataset.samples), 'sample')} written to {target}{files}")
+    export_dataset(dataset, path)
+    note(f"{counted(len(dataset.samples), 'sample')} written to {path}")

@@ -80,7 +80,7 @@ from aegish_dist.report.verdicts import (
 
 LIMITS = {"table": 20, "json": 10_000, "csv": 10_000}
 """Commands of a table, and verdicts on standard output, unless `--limit` says otherwise."""
-FILES, FOLDERS = ("jsonl", "parquet", "csv"), ("inspect", "every-eval-ever")
+FILES, FOLDER = ("jsonl", "parquet", "csv"), "inspect"
 """Formats of exports: those of one file, and those of a folder of files."""
 
 
@@ -360,7 +360,7 @@ def import_(
 @click.option(
     "--format",
     "chosen",
-    type=OneOf((*FILES, *FOLDERS)),
+    type=OneOf((*FILES, FOLDER)),
     help="Default: what the suffix of the file says, JSONL without a file.",
 )
 @names(
@@ -376,14 +376,14 @@ def export(
 
     Importing `jsonl`, `parquet` or `inspect` gives the same run. `csv` is for spreadsheets: no
     completions, the newest verdict of each item. `--correct` adds a column for each rule set, which
-    import ignores. `inspect` writes a log of Inspect AI per model and dataset, and
-    `every-eval-ever` a record per model and rule set; other files in the folder stay.
+    import ignores. `inspect` writes a log of Inspect AI per model and dataset; other
+    files in the folder stay.
     """
     from aegish_dist.pipeline import verdict_files  # noqa: PLC0415
     from aegish_dist.pipeline.opinions import load_opinions  # noqa: PLC0415
 
     chosen = chosen or ("csv" if form_of(output, ("csv",)) == "csv" else None)
-    rules = correct or ([DEFAULT_RULE.name] if chosen in (*FOLDERS, "csv") and overlay else [])
+    rules = correct or ([DEFAULT_RULE.name] if chosen in (FOLDER, "csv") and overlay else [])
     opinions = [each for rule in rules for each in load_opinions(rule, None, overlay)]
     no_path = output is None and chosen not in (None, "jsonl", "csv")
     refuse_usage(
@@ -400,12 +400,10 @@ def export(
     elif output is None:
         with binary_output() as stream:
             verdict_files.export_lines(workspace.engine, found, stream, opinions)
-    elif chosen in FOLDERS:
+    elif chosen == FOLDER:
         if is_stream(output):
             raise ConfigError(f"--format {chosen} writes several files: name a folder with -o")
-        of_inspect = chosen == "inspect"
-        write = verdict_files.export_inspect if of_inspect else verdict_files.export_every_eval_ever
-        files = write(workspace.engine, found, output, opinions)
+        files = verdict_files.export_inspect(workspace.engine, found, output, opinions)
         note(f"{counted(len(files), 'file')} written to {output}")
     else:
         table = None if chosen is None else chosen == "parquet"

@@ -1,1 +1,1 @@
-"""Files of other tools, read and written: verdicts, Inspect AI, Every Eval Ever, Croissant."""
+"""Files of other tools, read and written: verdicts, logs of Inspect AI."""

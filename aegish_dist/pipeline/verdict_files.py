@@ -1,6 +1,5 @@
-"""Verdicts to files and from files: JSONL and Parquet, logs of Inspect AI, Every Eval Ever."""
+"""Verdicts to files and from files: JSONL and Parquet, logs of Inspect AI."""
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,17 +14,12 @@ from typing import IO
 from msgspec import Struct
 from msgspec.structs import replace
 from sqlalchemy import Engine, text
-from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
-from aegish_dist.core.opinion import Opinion, Snapshot
+from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.output import Output
 from aegish_dist.core.run import Run
-from aegish_dist.core.sample import Sample
-from aegish_dist.core.text import printable_json
-from aegish_dist.db.counting import is_unchanged
 from aegish_dist.db.engine import in_transaction, transaction
-from aegish_dist.db.overlays import ChangedSample
 from aegish_dist.db.runs import load_run, unused_run_id
 from aegish_dist.db.verdict_reader import NO_CHANGES, export
 from aegish_dist.db.verdicts import RunImport, settle
@@ -38,13 +32,6 @@ from aegish_dist.errors import (
 )
 from aegish_dist.files import is_stream, replacing, replacing_in
 from aegish_dist.inputs.documents import load_pyarrow
-from aegish_dist.interchange.every_eval_ever import (
-    CORRECT,
-    SampleLines,
-    SamplesFile,
-    evaluation_record,
-    record_identity,
-)
 from aegish_dist.interchange.inspect_reader import InspectArchive
 from aegish_dist.interchange.inspect_writer import PREFIX, LogHead, write_inspect_log
 from aegish_dist.interchange.parquet_tables import records_schema, write_records
@@ -56,10 +43,8 @@ from aegish_dist.interchange.record import (
     scored_records,
 )
 from aegish_dist.interchange.verdict_files import Decoder, format_of, read_rows
-from aegish_dist.pipeline.aggregate import ONE_VIEW, aggregate, current_snapshot
 from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.pipeline.verdicts import reparse_run
-from aegish_dist.report.layout import ranked_entries
 
 PIPE_BYTES = 2**16
 """Bytes that a pipe takes at once; of a longer write, some systems do not report that its reader
@@ -181,85 +166,6 @@ def _epochs(of_sample: Iterable[ScoredRecord]) -> list[list[ScoredRecord]]:
 
 
 _SAMPLE_OF = attrgetter("record.command", "record.target", "record.category", "record.cluster")
-
-
-def export_every_eval_ever(
-    engine: Engine, run_id: str, folder: Path, opinions: Sequence[Opinion] = ()
-) -> list[str]:
-    """Write a record per model and opinion, and beside it a line per scored verdict.
-
-    All files appear, or none does, in a folder `data` as the collection has it. The same verdicts
-    under the same opinion give the same files; without an opinion it is the default rule set.
-    """
-    names: list[str] = []
-    with replacing_in(folder) as opened:
-
-        def written(name: str) -> IO[bytes]:
-            names.append(name)
-            return opened(name)
-
-        for opinion in opinions or [Opinion()]:
-            found = current_snapshot(engine, run_id, opinion)
-            with transaction(engine, isolation_level=ONE_VIEW) as session:
-                run = load_run(session, run_id)
-                if not is_unchanged(session, run, found.identities):
-                    found = aggregate(engine, run_id, [opinion], within=session)[0]
-                _write_records(session, run, found, opinion, written)
-    return names
-
-
-def _write_records(
-    session: Session,
-    run: Run,
-    snapshot: Snapshot,
-    opinion: Opinion,
-    opened: Callable[[str], IO[bytes]],
-) -> None:
-    entries = sorted(ranked_entries(snapshot.document), key=lambda each: each.model)
-    names = {each.model: record_identity(snapshot, each.model) for each in entries}
-    files: dict[str, SamplesFile | None] = {}
-    overlay = overlay_of(session, run, opinion)
-    made = SampleLines(
-        opinion.rule,
-        {
-            (each.dataset, _sample_id(each)): (each.change.target, each.change.category)
-            for each in overlay.samples
-            if each.change.target is not None
-        },
-    )
-    parts = export(session, run, {CORRECT: opinion.rule}, overlay.values)
-    verdicts = filter(None, ([json.loads(line) for line in part.splitlines()] for part in parts))
-    for model, of_model in groupby(verdicts, lambda part: str(part[0]["model"])):
-        lines = map(partial(made.of, names[model].evaluation_id), of_model)
-        files[model] = _write_lines(partial(opened, names[model].samples_path), lines)
-    for entry in entries:
-        identity, samples = names[entry.model], files.get(entry.model)
-        record = evaluation_record(run, snapshot, entry, identity, samples)
-        opened(identity.record_path).write(f"{printable_json(record)}\n".encode())
-
-
-def _write_lines(
-    opened: Callable[[], IO[bytes]], parts: Iterable[tuple[list[str], int]]
-) -> SamplesFile | None:
-    """Write the lines of a model's verdicts to a file, which is opened for the first of them.
-
-    Each part comes with the number of verdicts that are unscored and have no line. Returns None
-    where nothing was written.
-    """
-    digest, rows, unscored, stream = hashlib.sha256(), 0, 0, None
-    for lines, left_out in parts:
-        rows, unscored = rows + len(lines), unscored + left_out
-        if lines:
-            data = "".join(f"{line}\n" for line in lines).encode()
-            digest.update(data)
-            stream = stream or opened()
-            stream.write(data)
-    return SamplesFile(digest.hexdigest(), rows, unscored) if stream else None
-
-
-def _sample_id(changed: ChangedSample) -> str:
-    named, command = changed.change.sample_id, changed.change.command or ""
-    return named or Sample(command, changed.target, changed.category, changed.cluster).sample_id
 
 
 BATCH_ROWS = 5_000  # verdicts that are stored at once

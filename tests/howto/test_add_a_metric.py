@@ -17,11 +17,10 @@ ANSWERS = {"ls": "WARN", "pwd": "ALLOW", "id": "ALLOW", "env": "WARN"}
 
 
 def test_definitions_and_a_column_are_all_that_is_edited(walkthrough: Walkthrough) -> None:
-    """With the golden file, which a command writes, that is four files."""
+    """With the golden file, which a command writes, that is three files."""
     assert walkthrough.created == set()
     assert walkthrough.edited == {
         "aegish_dist/statistics/metrics.py",
-        "aegish_dist/interchange/every_eval_ever.toml",
         "aegish_dist/report/quality.py",
     }
 

@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from aegish_dist.core.sample import Sample, TrueLabel
-from aegish_dist.datasets.bundled import DEFAULT_NAMES, bundled_names, load_bundled
+from aegish_dist.core.sample import Dataset, Sample, TrueLabel
+from aegish_dist.datasets.bundled import DEFAULT_NAMES, bundled_names, card_of, load_bundled
 from aegish_dist.datasets.draft import CATEGORIES, problems
 from aegish_dist.errors import DatasetError
 
@@ -62,3 +62,14 @@ def test_unknown_name() -> None:
         DatasetError, match=r"^nonesuch: no such bundled set, there are malicious, "
     ):
         load_bundled("nonesuch")
+
+
+def test_the_sets_that_a_run_asks_by_name_have_cards() -> None:
+    cards = [card_of(load_bundled(name)) for name in ("agent-work", "twins", "harmless")]
+    assert [card.partition("\n")[0] for card in cards] == [
+        "## About agent-work",
+        "## About twins",
+        "",
+    ]
+    tar = Sample("tar xf a --to-command=sh", TrueLabel.MALICIOUS, "shell", "tar")
+    assert card_of(Dataset("twins", (tar,), "a file of that name")) == ""
