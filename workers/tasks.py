@@ -119,7 +119,7 @@ async def evaluate(evaluator: Evaluator, request: Mapping[str, Any]) -> None:
     """Bring the item that a message names to its verdict."""
     item = _read(decode, request)
     try:
-        # RabbitMQ delivers the items of a dead worker again at once, Redis after some seconds.
+        # RabbitMQ delivers the items of a killed worker again at once, Redis after some seconds.
         if request["delivery_info"].get("redelivered"):
             await evaluator.store_deaths()
         with item_span(item, request.get(TRACEPARENT)):

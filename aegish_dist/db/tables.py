@@ -301,8 +301,8 @@ READING_DEATHS = Table(
 )
 """A worker process that died while it read the answer of an item.
 
-With the second one the item gets its verdict: an answer that kills its reader comes back by the
-broker, and would kill every worker.
+With the second one the item gets its verdict: the broker delivers the item again, and its answer
+would kill every worker.
 """
 
 DATASETS = Table(

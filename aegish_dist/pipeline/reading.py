@@ -43,7 +43,7 @@ _encode = json.Encoder().encode
 
 
 def open_note(folder: Path, worker: str) -> Callable[[Item | None], None]:
-    """Return what notes whose answer is read now; None: nobody's.
+    """Return a function that notes the item whose answer is read now; None: no answer is.
 
     The next worker that starts removes the file. Where the folder takes none, the worker goes on
     without, and says so.

@@ -134,7 +134,7 @@ def test_workers_that_do_not_start_again(
 
 
 def test_workers_that_freeze(cluster: Cluster, tmp_path: Path, readings: Readings) -> None:
-    """Somebody ends them: until then, nobody knows that they do not live."""
+    """A signal ends them: until then they count as living."""
     run_id, *deadly = begin(cluster, readings, tmp_path, 1, FROZEN)
     for read in (1, 2):
         worker = cluster.start_worker()

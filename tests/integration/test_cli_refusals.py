@@ -15,6 +15,7 @@ from tests.integration.command_line import CommandLine, write_lines
 from tests.integration.samples import BLOCKED, COMMANDS, TAR
 from tests.integration.stored_runs import row_counts, stored_run
 from tests.recorded import lines_of
+from tests.services import as_superuser
 
 SUBMIT = ("submit", "--models", "baseline/keyword")
 MALICIOUS = {"command": "7z x", "binary": "7z", "category": "shell"}
@@ -103,8 +104,9 @@ def test_a_role_without_rights_is_one_line(
 ) -> None:
     """A role that may not create tables gets the server's reason, not a traceback."""
     role = "options=-c%20role%3Dpg_read_all_settings"
-    separator = "&" if "?" in unmigrated_url else "?"
-    monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", f"{unmigrated_url}{separator}{role}")
+    superuser = as_superuser(unmigrated_url)
+    separator = "&" if "?" in superuser else "?"
+    monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", f"{superuser}{separator}{role}")
     assert "permission denied for schema public" in aegish.refused("db", "upgrade")
 
 

@@ -1,4 +1,4 @@
-"""Notes of whose answer is read: what a dead worker leaves behind, and what becomes of its item."""
+"""Notes of whose answer is read: what a killed worker leaves behind, and what becomes of its item."""
 
 import fcntl
 import os
@@ -106,19 +106,19 @@ def names(folder: Path) -> set[str]:
 def test_the_second_death_is_the_verdict(
     engine: Engine, stored: StoredRun, item: Item, tmp_path: Path, by: str
 ) -> None:
-    """Each death is told and stored; only then the item has a verdict, which says why."""
+    """Each death is logged and stored; only then the item has a verdict, which says why."""
     ends(tmp_path, "first", item, by=by)
-    [told] = settle(engine, tmp_path)
+    [logged] = settle(engine, tmp_path)
     key = (item.sample_key, 1, 0)
     assert deaths(engine) == [(*key, "first")]
     assert verdicts(engine, stored) == []
     facts = {"run_id": item.run_id, "model": item.model, "sample_key": item.sample_key}
-    assert told.items() >= {"event": "worker_died_reading", "log_level": "warning"}.items()
-    assert told.items() >= (facts | {"worker": "first", "deaths": 1}).items()
+    assert logged.items() >= {"event": "worker_died_reading", "log_level": "warning"}.items()
+    assert logged.items() >= (facts | {"worker": "first", "deaths": 1}).items()
 
     ends(tmp_path, "second", item, by=by)
-    [told] = settle(engine, tmp_path)
-    assert told.items() >= (facts | {"worker": "second", "deaths": 2}).items()
+    [logged] = settle(engine, tmp_path)
+    assert logged.items() >= (facts | {"worker": "second", "deaths": 2}).items()
     assert deaths(engine) == [(*key, "first"), (*key, "second")]
     [verdict] = verdicts(engine, stored)
     assert (verdict.outcome, verdict.error_class) == (Outcome.API_ERROR, ErrorClass.MALFORMED)
@@ -276,8 +276,8 @@ def test_a_deleted_run_takes_its_deaths_along(
     with Session(engine) as session, session.begin():
         archive.delete_run(session, stored.run_id)
     assert deaths(engine) == []
-    [told] = settle(engine, tmp_path)
-    assert told["event"] == "reading_note_left"
+    [logged] = settle(engine, tmp_path)
+    assert logged["event"] == "reading_note_left"
     assert (deaths(engine), names(tmp_path)) == ([], {"b"})
 
 
@@ -351,8 +351,8 @@ def test_what_is_no_note_is_named_once_and_left(
     with capture_logs() as logs:
         store_deaths(engine, folder, left)
         store_deaths(engine, folder, left)
-    told = [line["path"] for line in logs if line["event"] == "reading_note_left"]
-    assert told == [str(folder / "odd")]
+    logged = [line["path"] for line in logs if line["event"] == "reading_note_left"]
+    assert logged == [str(folder / "odd")]
     assert names(folder) == {"odd"}
     assert len(deaths(engine)) == 1
     assert verdicts(engine, stored) == []
@@ -368,8 +368,8 @@ def test_a_pipe_holds_up_nobody(engine: Engine, item: Item, tmp_path: Path) -> N
 def test_a_name_that_is_no_text(engine: Engine, item: Item, tmp_path: Path) -> None:
     dies(tmp_path, "w", item)
     (tmp_path / "w").rename(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
-    [told] = settle(engine, tmp_path)
-    assert told["event"] == "reading_note_left"
+    [logged] = settle(engine, tmp_path)
+    assert logged["event"] == "reading_note_left"
     assert deaths(engine) == []
 
 

@@ -106,7 +106,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "empty.toml"
     path.write_text("")
-    assert Catalog.load(path) == Catalog.load()
+    assert replace(Catalog.load(path), path=None) == Catalog.load()
 
 
 def test_a_variant_lays_its_keys_over_those_of_its_model(tmp_path: Path) -> None:

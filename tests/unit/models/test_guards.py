@@ -1,6 +1,5 @@
 """Guards of the operator's catalog: programs, classifiers, and mappings of what they answer."""
 
-import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -146,15 +145,6 @@ def test_a_replay_reads_texts_by_the_mappings_of_here() -> None:
     mine, other = tomllib.loads(written)["models"]
     assert checked(mine["output"], Output) == output
     assert "output" not in other
-
-
-def test_the_guide_shows_tables_of_one_catalog(tmp_path: Path) -> None:
-    guide = (Path(__file__).parents[3] / "docs/guides/guards.md").read_text(encoding="utf-8")
-    tables = re.findall(r"^```toml\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
-    catalog = read(tmp_path, "\n".join(tables))
-    named = re.findall(r'^id = "(.*)"$', "\n".join(tables), re.MULTILINE)
-    wires = [spec.wire.value for spec in catalog.resolve(named, {})]
-    assert wires == ["exec", "exec", "http", "python", "openai"]
 
 
 @pytest.mark.parametrize(
