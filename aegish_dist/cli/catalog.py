@@ -87,7 +87,7 @@ def check_(selection: list[str], as_json: bool, **options: Any) -> int:
     from aegish_dist.pipeline.preflight import addresses, check_models  # noqa: PLC0415
 
     workspace = open_workspace()
-    prompts = choose_prompts(workspace, options["prompt"], cot=options["cot"])
+    prompts = choose_prompts(workspace, options["prompt"])
     specs, read = contenders(workspace, selection or "all", prompts)
     note(*filter(None, dict.fromkeys(workspace.catalog.unlisted(spec.id) for spec in specs)))
     note(*addresses(workspace, specs))
@@ -182,17 +182,17 @@ def list_prompts(as_json: bool) -> None:
     say(*(f"{name:16} {each.fingerprint[:12]}  {each.template!r}" for name, each in prompts))
 
 
-@prompts.command("show", examples=("aegish-dist prompts show guard --cot",))
+@prompts.command("show", examples=("aegish-dist prompts show guard+cot",))
 @click.argument("name", metavar="NAME|FILE", shell_complete=completes(bundled_prompts))
-@click.option("--cot", is_flag=True, help="With the step-by-step instruction.")
-def show_prompt(name: str, cot: bool) -> None:
+def show_prompt(name: str) -> None:
     """Print a prompt as models get it.
 
-    `NAME@FINGERPRINT` is one that a run in this store has asked.
+    `NAME+cot` adds the step-by-step instruction. `NAME@FINGERPRINT` is one that a run in this store
+    has asked.
     """
     from aegish_dist.pipeline.plan import choose_prompt  # noqa: PLC0415  with the store
 
-    prompt = choose_prompt(open_workspace(), name, cot=cot)
+    prompt = choose_prompt(open_workspace(), name)
     say_lines(prompt.system.rstrip())
     say("", f"--- {prompt.name} {prompt.fingerprint[:12]}, user message ---")
     say_lines(prompt.template)

@@ -19,7 +19,6 @@ from aegish_dist.cli.options import (
     names,
     open_workspace,
     refuse_usage,
-    run_columns,
     without_collector,
 )
 from aegish_dist.cli.printing import note, note_written, put_out, say, shown, to_file
@@ -92,7 +91,6 @@ _EXIT_CODES = {
     type=OneOf(COMPARISON_FORMATS),
     help="Default: table. `json` and `csv` carry unrounded numbers.",
 )
-@run_columns
 @as_json
 @to_file
 @with_opinion
@@ -117,17 +115,12 @@ def compare(opinion: Opinion, **options: Any) -> int:
 
 
 def _check(opinion: Opinion, options: dict[str, Any]) -> None:
-    runs, junit, form = options["runs"], options["junit"], options["form"]
-    gate, as_json = options["gate"], options["as_json"]
+    runs, junit, gate = options["runs"], options["junit"], options["gate"]
     refuse_usage(
         (options["run_id"] is not None and runs, "--run-id and --runs exclude each other"),
         (runs and options["metric"] == AUROC, "--metric auroc compares models of one run"),
         (runs and opinion.policies, "--policy is compared with models of one run"),
         (len(runs) == 1, "--runs takes a baseline and at least one other run: BASE,NEW"),
-        (
-            options["run_columns"] and (as_json or form in ("csv", "json")),
-            "--run-columns is for table, markdown, latex",
-        ),
         (junit is not None and not gate, "--junit needs --gate"),
         (
             junit is not None and junit == options["output"],
@@ -161,9 +154,8 @@ def _compared(opinion: Opinion, options: dict[str, Any]) -> ComparisonData:
 
 
 def _print(data: ComparisonData, form: str, options: dict[str, Any]) -> None:
-    chosen = {name: options[name] for name in ("all_pairs", "run_columns")}
     with shown(options["output"]) as show:
-        show(partial(render_comparison, data, form, **chosen))
+        show(partial(render_comparison, data, form, all_pairs=options["all_pairs"]))
 
 
 def _gate(data: ComparisonData, form: str | None, options: dict[str, Any]) -> int:

@@ -146,12 +146,6 @@ with_snapshot = click.option(
 
 wait = click.option("--wait", is_flag=True, help="On a fleet: return when the run has ended.")
 
-run_columns = advanced(
-    "--run-columns",
-    is_flag=True,
-    help="Begin each row of a table with run, snapshot and rule set, to stack files; CSV has them.",
-)
-
 
 def _take_run_file(context: click.Context, _: click.Parameter, path: Path | None) -> None:
     """Make the keys of a run file the defaults of the command's options."""
@@ -314,7 +308,6 @@ as_each_call = together(
         " arm: MODEL#NAME.",
         default=("guard",),
     ),
-    click.option("--cot", is_flag=True, help="Ask for step-by-step reasoning first."),
     advanced(
         "--seed",
         type=click.IntRange(-(2**62), 2**62),

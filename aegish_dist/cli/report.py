@@ -25,7 +25,6 @@ from aegish_dist.cli.options import (
     names,
     open_run,
     refuse_usage,
-    run_columns,
     run_id,
     with_snapshot,
     without_collector,
@@ -110,7 +109,6 @@ def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dic
     f" Names: {', '.join(SECTION_NAMES)}.",
 )
 @as_json
-@run_columns
 @click.option(
     "--fail-under",
     type=Utf8(),
@@ -162,7 +160,6 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
         (suffix == ".pdf", "no format is PDF: write .html, open the page and print it into a PDF"),
         (whole and bool(chosen), f"--sections chooses for {known}; {form} is whole"),
         (options["details"] and form != "html", "--details goes with --format html"),
-        (whole and options["run_columns"], f"--run-columns is for {known}"),
         (options["fail_on"] and not options["fail_under"], "--fail-on goes with --fail-under"),
         (options["models"] and not options["fail_under"], "--models goes with --fail-under"),
         (bounds and snapshot, "--snapshot has no single verdicts to search systems in"),
@@ -213,8 +210,7 @@ def draw_report(
 ) -> Callable[..., str | Iterator[str]]:
     """Return what draws the report; a page is drawn part by part, with its grid of verdicts."""
     if options.get("form", "html") != "html":
-        chosen = {name: options[name] for name in ("sections", "run_columns")}
-        return partial(render, data, options["form"], **chosen)
+        return partial(render, data, options["form"], sections=options["sections"])
     # The page with its charts takes a third of the time that everything else takes to import.
     from aegish_dist.report.page import render_page  # noqa: PLC0415
 

@@ -55,7 +55,6 @@ class Request(Struct, frozen=True):
     """Times that every sample is asked; None: once, or as often as the run has asked it."""
     prompt: str | Sequence[str] = "guard"
     """A prompt, or several: each chat model then becomes a contender per prompt."""
-    cot: bool = False
     name: str = ""
     keys_on_workers: bool = False
     """Whether the API keys are elsewhere, so that a missing one stops nothing here."""
@@ -152,7 +151,7 @@ def plan_run(workspace: Workspace, request: Request) -> RunPlan:
     if name:
         in_transaction(workspace.engine, require_free_name, name)
     named = [request.prompt] if isinstance(request.prompt, str) else request.prompt
-    arms = choose_prompts(workspace, named, cot=request.cot)
+    arms = choose_prompts(workspace, named)
     models, prompts = contenders(workspace, request.models, arms)
     if request.batch_after_s is not None:
         _require_batches(models)
@@ -172,11 +171,11 @@ def plan_run(workspace: Workspace, request: Request) -> RunPlan:
     )
 
 
-def choose_prompts(workspace: Workspace, named: Sequence[str], *, cot: bool) -> list[Prompt]:
-    return list(dict.fromkeys(choose_prompt(workspace, each, cot=cot) for each in named))
+def choose_prompts(workspace: Workspace, named: Sequence[str]) -> list[Prompt]:
+    return list(dict.fromkeys(choose_prompt(workspace, each) for each in named))
 
 
-def choose_prompt(workspace: Workspace, text: str, *, cot: bool = False) -> Prompt:
+def choose_prompt(workspace: Workspace, text: str) -> Prompt:
     """Return a prompt by what users type: a bundled one, a file, or `NAME@FINGERPRINT`.
 
     With a fingerprint, one that a run has asked here will do, and no other text. A ConfigError says
@@ -184,14 +183,14 @@ def choose_prompt(workspace: Workspace, text: str, *, cot: bool = False) -> Prom
     """
     pinned = None if os.path.exists(text) else re.fullmatch(r"(.+)@([0-9a-f]{8,64})", text)
     if pinned is None:
-        return load_prompt(text, cot=cot)
+        return load_prompt(text)
     name, fingerprint = pinned.groups()
     here = None
     with suppress(ConfigError):
-        here = load_prompt(name, cot=cot)
+        here = load_prompt(name)
         if here.fingerprint.startswith(fingerprint):
             return here
-    stored = in_transaction(workspace.engine, asked_prompt, name + COT * cot, fingerprint)
+    stored = in_transaction(workspace.engine, asked_prompt, name, fingerprint)
     if stored is not None:
         return stored
     if here is None:

@@ -34,7 +34,7 @@ def run_file(engine: Engine, run_id: str) -> str:
     run = load_submitted_run(engine, run_id)
     datasets, limit = _chosen(engine, run)
     asked = {"dataset": datasets, "prompt": [each.pinned for each in run.arms], "limit": limit}
-    options = known(submit_options(run) | asked | {"cot": None})  # names of prompts say it
+    options = known(submit_options(run) | asked)
     samples = ", ".join(f"{each.name} {each.fingerprint[:16]}" for each in run.datasets)
     return "\n".join(
         (

@@ -26,13 +26,15 @@ def bundled_prompts() -> tuple[str, ...]:
     return tuple(_TEMPLATES)
 
 
-def load_prompt(name_or_path: str, cot: bool = False) -> Prompt:
+def load_prompt(name_or_path: str) -> Prompt:
     """Load a bundled prompt, a `.toml` file with `system` and `template`, or a file as system text.
 
-    With `cot`, or `+cot` at the end of the name, the step-by-step instruction follows.
+    With `+cot` at the end of the name, the step-by-step instruction follows.
     """
     if name_or_path.endswith(COT) and not os.path.exists(name_or_path):
-        return load_prompt(name_or_path.removesuffix(COT), cot=True)
+        prompt = load_prompt(name_or_path.removesuffix(COT))
+        system = f"{prompt.system}\n\n{_text('cot.md')}".lstrip()
+        return Prompt(f"{prompt.name}{COT}", system, prompt.template)
     if name_or_path in _TEMPLATES:
         system = "" if name_or_path == "command" else _text("guard.md")
         prompt = Prompt(name_or_path, system, _TEMPLATES[name_or_path])
@@ -48,10 +50,7 @@ def load_prompt(name_or_path: str, cot: bool = False) -> Prompt:
         raise ConfigError(
             f"prompt '{name_or_path}' is neither a bundled prompt nor the path of a file: {hint}"
         )
-    if not cot:
-        return prompt
-    system = f"{prompt.system}\n\n{_text('cot.md')}".lstrip()
-    return Prompt(f"{prompt.name}{COT}", system, prompt.template)
+    return prompt
 
 
 def _text(resource: str) -> str:

@@ -23,7 +23,6 @@ from aegish_dist.report.layout import (
     Report,
     Section,
     TableCell,
-    stackable,
 )
 from aegish_dist.report.markdown import draw_markdown
 from aegish_dist.report.names import short_names
@@ -504,11 +503,10 @@ def render_comparison(
     format: str,
     *,
     all_pairs: bool = False,
-    run_columns: bool = False,
     width: int | None = None,
     color: bool = False,
 ) -> str:
-    """Return a comparison as text; width and colour are for tables, run columns for all tables.
+    """Return a comparison as text; width and colour are for tables.
 
     Of more than three models, JSON and CSV have every pair, the others each model against the best
     unless all pairs are asked for.
@@ -521,4 +519,4 @@ def render_comparison(
     if format == "json":
         return printable_json(comparison_document(data)) + "\n"
     report = build_comparison(data, all_pairs=all_pairs)
-    return drawn(format, stackable(report) if run_columns else report, width=width, color=color)
+    return drawn(format, report, width=width, color=color)

@@ -24,7 +24,7 @@ from aegish_dist.report.comparison import comparison_document, drawn
 from aegish_dist.report.csv import csv_text, failures_document, in_json_types, spreadsheet_safe
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.decision import decision
-from aegish_dist.report.layout import RankedModel, ranked_entries, stackable
+from aegish_dist.report.layout import RankedModel, ranked_entries
 from aegish_dist.report.operations import SERVICE_STATISTICS, reasons
 from aegish_dist.report.provenance import reproduction
 from aegish_dist.report.sections import BRIEF, SECTION_NAMES, build_report, one_screen
@@ -41,7 +41,6 @@ def render(
     format: str,
     *,
     sections: Collection[str] | None = None,
-    run_columns: bool = False,
     width: int | None = None,
     color: bool = False,
 ) -> str:
@@ -50,16 +49,14 @@ def render(
     Args:
         sections: Of `SECTION_NAMES`; None for those that the format has by itself. Only formats
             of `IN_SECTIONS` use it.
-        run_columns: Whether every row of a table begins with run, snapshot and rule set, so that
-            files can be stacked; likewise.
         width: Columns of the terminal; only tables use it.
         color: Whether to emit ANSI colours; only tables use it.
     """
     if format in IN_SECTIONS:
-        brief = format == "table" and sections is None and not run_columns
+        brief = format == "table" and sections is None
         chosen = IN_SECTIONS[format] if sections is None else sections
         report = one_screen(data) if brief else build_report(data, chosen)
-        return drawn(format, stackable(report) if run_columns else report, width=width, color=color)
+        return drawn(format, report, width=width, color=color)
     match format:
         case "csv":
             return csv_text(COLUMNS, csv_rows(data))

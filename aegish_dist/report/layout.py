@@ -10,7 +10,6 @@ from functools import partialmethod
 from typing import Any, Self
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from aegish_dist.core.opinion import Targets
 from aegish_dist.report.numbers import UNDEFINED, format_interval, format_rate
@@ -214,19 +213,3 @@ def estimate_cell(
     low, high = estimate.ci_low, estimate.ci_high
     detail = "" if low is None else format_interval(low, high, write)
     return TableCell(write(estimate.value), detail, judgement, estimate.value)
-
-
-def stackable(report: Report) -> Report:
-    """Return a report whose rows begin with its source, so that files of reports can be stacked."""
-    names = _row(fact.label for fact in report.source)
-    values = _row(fact.text for fact in report.source)
-    sections = tuple(
-        replace(
-            section,
-            columns=(*names, *section.columns),
-            rows=tuple((*values, *row) for row in section.rows),
-            keys=len(names) + section.keys,
-        )
-        for section in report.sections
-    )
-    return replace(report, sections=sections)

@@ -7,7 +7,7 @@ from typing import Any
 
 from aegish_dist.core.model import CallParameters, ModelSpec, Price, Rate
 from aegish_dist.core.opinion import AEGISH_TARGETS, Opinion, Snapshot, policies_document
-from aegish_dist.core.run import COT, Run, is_arm_of
+from aegish_dist.core.run import Run, is_arm_of
 from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.core.text import known, printable_line_of_json, shortened
 from aegish_dist.report.data import ReportData
@@ -212,14 +212,11 @@ def _opinion_options(opinion: Opinion) -> Iterator[str]:
 def submit_options(run: Run) -> dict[str, object]:
     """Return the options of `submit` that ask the same questions, without dashes, None left out."""
     prompts, parameters = run.arms, run.parameters
-    cot = len(prompts) == 1 and prompts[0].name.endswith(COT)
-    names = [each.name.removesuffix(COT) if cot else each.name for each in prompts]
     options: dict[str, object] = {
         "models": [spec.id for spec in run.models],
         "dataset": [f"{dataset.name}@{run.run_id}" for dataset in run.datasets],
         "epochs": run.epochs,
-        "prompt": names or None,
-        "cot": cot or None,
+        "prompt": [prompt.name for prompt in prompts] or None,
     }
     if parameters is not None:
         options |= {

@@ -163,7 +163,7 @@ def test_prompts_of_models_go_with_the_last_run(
     "options",
     [
         (*TWO, "--models", "lab/m,lab/m#low,lab/guard,baseline/keyword", "--epochs", "2"),
-        ("--models", "lab/m", "--cot", "--seed", "7", "--time-limit", "9.5"),
+        ("--models", "lab/m", "--prompt", "guard+cot", "--seed", "7", "--time-limit", "9.5"),
         ("--models", "lab/m#terse", "--prompt", "guard,terse.md", "--dataset", "mine,harmless"),
         ("--models", "lab/guard", "--max-cost", "0.5", "--max-cost-per-model", "0.25"),
     ],
@@ -220,7 +220,7 @@ def test_a_run_file_says_which_prompts_of_models_are_not_checked(
 
 
 def test_a_prompt_that_reasons_first_is_named_with_its_file(aegish: CommandLine, seen: Any) -> None:
-    aegish.ok("submit", "--models", "lab/m", "--prompt", "terse.md", "--cot", "--name", "r", *FEW)
+    aegish.ok("submit", "--models", "lab/m", "--prompt", "terse.md+cot", "--name", "r", *FEW)
     file = aegish.ok("runs", "show", "r", "--as-file").out
     aegish.ok("runs", "delete", "r", "--yes")
     Path("run.toml").write_text(file.replace('"terse+cot@', '"terse.md+cot@'))

@@ -114,7 +114,18 @@ def test_a_dry_run_stores_nothing(aegish: CommandLine, engine: Engine) -> None:
 def test_options_narrow_and_shape_a_run(aegish: CommandLine, tmp_path: Path) -> None:
     """Categories, limit, epochs and step-by-step prompt are what the run then has."""
     asked = ("--dataset", "malicious,harmless", "--categories", "shell,upload", "--limit", "4")
-    shape = ("--epochs", "2", "--cot", "--seed", "7", "--temperature", "0.5", "--time-limit", "9")
+    shape = (
+        "--epochs",
+        "2",
+        "--prompt",
+        "guard+cot",
+        "--seed",
+        "7",
+        "--temperature",
+        "0.5",
+        "--time-limit",
+        "9",
+    )
     aegish.ok("submit", "--models", "baseline/always-allow", *asked, *shape, "--name", "narrow")
     run = aegish.ok("report", "--format", "json").json["run"]
     assert (run["name"], run["epochs"], run["prompt"]["name"]) == ("narrow", 2, "guard+cot")
@@ -345,7 +356,7 @@ def test_prompts_can_be_listed_and_shown(aegish: CommandLine) -> None:
     names = [text.split()[0] for text in aegish.ok("prompts", "list").out.splitlines()]
     assert names == ["guard", "guard-sentence", "command"]
     assert "--- guard " in aegish.ok("prompts", "show", "guard").out
-    assert "--- guard+cot " in aegish.ok("prompts", "show", "guard", "--cot").out
+    assert "--- guard+cot " in aegish.ok("prompts", "show", "guard+cot").out
 
 
 def test_models_can_be_listed(aegish: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

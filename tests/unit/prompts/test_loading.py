@@ -29,7 +29,7 @@ def test_a_template_may_stand_without_a_system_text(tmp_path: Path) -> None:
 def test_step_by_step_may_be_asked_for_by_the_name(tmp_path: Path) -> None:
     path = written(tmp_path / "mine.md", "Judge.")
     for name in ("guard", path):
-        assert load_prompt(f"{name}+cot") == load_prompt(name, cot=True)
+        assert load_prompt(f"{name}+cot").name == f"{load_prompt(name).name}+cot"
 
 
 def test_guard_puts_the_command_into_tags() -> None:
@@ -56,7 +56,7 @@ def test_guard_states_the_whole_decision_tree_in_order() -> None:
 
 
 def test_step_by_step_makes_another_prompt() -> None:
-    plain, cot = load_prompt("guard"), load_prompt("guard", cot=True)
+    plain, cot = load_prompt("guard"), load_prompt("guard+cot")
     assert cot.name == "guard+cot"
     assert cot.system.startswith(plain.system + "\n\n")
     assert "step by step" in cot.system.removeprefix(plain.system)
@@ -74,7 +74,7 @@ def test_a_toml_file_may_bring_its_template(tmp_path: Path) -> None:
     full = written(tmp_path / "full.toml", "system = 'Judge.'\ntemplate = 'Is {command} safe?'\n")
     short = written(tmp_path / "short.toml", "system = 'Judge.'\n")
     assert load_prompt(full) == Prompt("full", "Judge.", "Is {command} safe?")
-    assert load_prompt(short, cot=True).name == "short+cot"
+    assert load_prompt(f"{short}+cot").name == "short+cot"
     assert load_prompt(short).template == TAGS
 
 

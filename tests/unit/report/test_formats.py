@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import re
 import shlex
 import subprocess
 from collections.abc import Sequence
@@ -53,19 +52,6 @@ def test_an_unknown_format_is_refused() -> None:
         ReportError, match="unknown report format 'pdf': choose one of table, markdown"
     ):
         render(a_report(), "pdf")
-
-
-@pytest.mark.parametrize("form", sorted(IN_SECTIONS))
-def test_rows_with_their_source_can_be_stacked(form: str) -> None:
-    data = a_report(a_model("acme/a"), a_model("acme/b"), name="")
-    text = render(
-        data, form, sections=("leaderboard", "latency", "cost"), run_columns=True, width=400
-    )
-    rows = [line for line in text.splitlines() if "acme/a" in line]
-    assert len(rows) >= 3
-    for row in rows[-3:]:
-        cells = re.split(r" *[|&] *|  +", row.strip(" |"))
-        assert cells[:3] == ["0a1b2c3d4", "12", "aegish-5.3 v1"]
 
 
 DIFFERENCE = a_difference(
@@ -213,7 +199,7 @@ def test_the_commands_that_make_it_once_more() -> None:
     cot = replace(data.run, prompt=Prompt("guard+cot", "s", "{command}"))
     _, (_, other), (_, again) = reproduction(replace(a_report(opinion=Opinion(named)), run=cot))
     assert other.endswith("--scoring FILE")
-    assert "--prompt guard --cot" in again
+    assert "--prompt guard+cot" in again
     imported = replace(data.run, origin="import", prompt=None, parameters=None)
     assert [*reproduction(replace(data, run=imported))][-1][1] == (
         "aegish-dist verdicts import FILE --name 'a nightly'"
