@@ -1,12 +1,14 @@
 """The limiter with a congested provider, and with providers that are only slow, in virtual time.
 
 Run with `python benchmarks/congestion.py [WORLD...] [--seconds 340] [--workers 1,4]
-[--slots 60,500]`.
+[--slots 60,500] [--limit 500]`.
 
-Each cell is a fleet whose workers hold as many calls as they have slots. Printed per cell: answers
-as a share of what the provider can give, or, where its throughput grows with the calls in flight,
-of what the same fleet gets without the bound; calls given up at their deadline of 60 s; the median
-latency over that of an unloaded provider; the most calls in flight.
+Each cell is a fleet whose workers hold as many calls as they have slots; the catalog lists no limit
+of the calls in flight, or `--limit`. Printed per cell: answers as a share of what the provider can
+give, or, where its throughput grows with the calls in flight, of what the same fleet gets without
+the bound; calls given up at their deadline of 60 s; the median latency over that of an unloaded
+provider, also of the second half of the time; when the answer came that ends a run of 1,172
+commands; the most calls in flight.
 """
 
 import asyncio
@@ -34,6 +36,8 @@ from aegish_dist.ratelimit.usage_report import Lease, LeaseRequest
 from tests.virtual_time import START_S, run_virtually
 
 TIME_LIMIT_S = 60.0
+RUN = 1172
+"""Commands of a run of all bundled data sets."""
 
 
 class Provider:
@@ -127,6 +131,11 @@ class Tally(Struct):
     given_up: int = 0
     most: int = 0
 
+    def later(self, since_s: float) -> list[float]:
+        """Return the latencies of the answers since a moment."""
+        answers = zip(self.ends, self.latencies, strict=True)
+        return [latency for end, latency in answers if end >= since_s] or [math.nan]
+
 
 async def _caller(limiter: ModelLimiter, provider: Provider, tally: Tally) -> None:
     loop = asyncio.get_running_loop()
@@ -197,25 +206,28 @@ def _unbounded() -> Iterator[None]:
         policy["least_answers"] = before
 
 
-def cell(world: str, workers: int, slots: int, seconds: float) -> str:
+def cell(world: str, workers: int, slots: int, seconds: float, limit: int | None) -> str:
     """Play a cell and return its line."""
     chance.seed(world)
     provider, began = WORLDS[world](), time.monotonic()
-    tally = run_virtually(_play(provider, workers, slots, seconds))
+    tally = run_virtually(_play(provider, workers, slots, seconds, limit))
     answers = len(tally.latencies)
     if provider.capacity_per_s is None:
         with _unbounded():
             chance.seed(world)
-            free = run_virtually(_play(WORLDS[world](), workers, slots, seconds))
+            free = run_virtually(_play(WORLDS[world](), workers, slots, seconds, limit))
         used = answers / len(free.latencies)
     else:
         used = answers / provider.capacity_per_s / seconds
     calls = answers + tally.given_up
     slower = statistics.median(tally.latencies) / provider.unloaded_s
+    later = statistics.median(tally.later(seconds / 2)) / provider.unloaded_s
+    ended = f"{tally.ends[RUN - 1]:.1f} s" if answers >= RUN else "-"
     return (
         f"{world:14} {workers:2} x {slots:3}  {used:6.1%} used"
         f"  {tally.given_up / calls:6.2%} given up"
-        f"  {slower:5.2f} x unloaded  {tally.most:5} in flight ({time.monotonic() - began:.0f} s)"
+        f"  {slower:5.2f} x unloaded, later {later:5.2f} x  {RUN} after {ended:>7}"
+        f"  {tally.most:5} in flight ({time.monotonic() - began:.0f} s)"
     )
 
 
@@ -228,12 +240,19 @@ def _numbers(_: click.Context, __: click.Parameter, value: str) -> list[int]:
 @click.option("--seconds", default=340.0, show_default=True)
 @click.option("--workers", default="1,4", show_default=True, callback=_numbers)
 @click.option("--slots", default="60,500", show_default=True, callback=_numbers)
-def main(worlds: tuple[str, ...], seconds: float, workers: list[int], slots: list[int]) -> None:
+@click.option("--limit", type=click.IntRange(1), help="Of calls in flight, by the catalog.")
+def main(
+    worlds: tuple[str, ...],
+    seconds: float,
+    workers: list[int],
+    slots: list[int],
+    limit: int | None,
+) -> None:
     """Play the cells."""
     for world in worlds or WORLDS:
         for number in workers:
             for each in slots:
-                print(cell(world, number, each, seconds), flush=True)
+                print(cell(world, number, each, seconds, limit), flush=True)
 
 
 if __name__ == "__main__":
