@@ -1,7 +1,7 @@
 """How many answers a fleet gets from a provider that refuses calls, by the cause of the refusals.
 
-Run `python benchmarks/refusals.py [--only chance|limits] [--minutes N]`. Everything runs in this
-process and in virtual time.
+Run `python benchmarks/refusals.py [--only chance|limits] [--minutes N] [--limit N]`. Everything
+runs in this process and in virtual time.
 
 chance:  each call is refused with the same chance, whatever the rate, with a Retry-After or without
          one; 20 calls in flight, a second to each answer. `of possible` is answers from the second
@@ -9,7 +9,8 @@ chance:  each call is refused with the same chance, whatever the rate, with a Re
 limits:  the provider accepts 20 calls a second, by a bucket of 20 or by the minute on the clock,
          and refuses a share of them at random; latencies are lognormal. `used` is answers from the
          second minute on, of the limit, `refused` the share of calls. `changed` is a bucket of
-         1,200 a minute that falls to 60 after three minutes and is 1,200 again after seven.
+         1,200 a minute that falls to 60 after three minutes and is 1,200 again after seven. The
+         catalog lists no limit of the calls in flight, or `--limit`.
 """
 
 import asyncio
@@ -231,12 +232,13 @@ class Fleet(Struct):
 @click.command(help=laid_out(__doc__))
 @click.option("--only", type=click.Choice(["chance", "limits"]), help="One of the two tables.")
 @click.option("--minutes", type=click.IntRange(2), default=10, show_default=True)
-def main(*, only: str | None, minutes: int) -> None:
+@click.option("--limit", type=click.IntRange(1), help="Of calls in flight in `limits`.")
+def main(*, only: str | None, minutes: int, limit: int | None) -> None:
     """Print the tables."""
     if only != "limits":
         print_table("Random refusals", [*_chance(minutes)])
     if only != "chance":
-        print_table("Limits that are stated nowhere", [*_limits(minutes)])
+        print_table("Limits that are stated nowhere", [*_limits(minutes, limit)])
 
 
 def _chance(minutes: int) -> Iterator[dict[str, str]]:
@@ -250,7 +252,7 @@ def _chance(minutes: int) -> Iterator[dict[str, str]]:
         yield row | {"worst minute": f"{min(rates[1:]) / possible:.0%}"}
 
 
-def _limits(minutes: int) -> Iterator[dict[str, str]]:
+def _limits(minutes: int, limit: int | None) -> Iterator[dict[str, str]]:
     for workers in (1, 4):
         cases = {"changed": limited(changed, 0)}
         cases |= {"minute, with Retry-After": by_the_minute(tells=True)}
@@ -258,7 +260,8 @@ def _limits(minutes: int) -> Iterator[dict[str, str]]:
         for share in (0, *SHARES):
             cases[f"bucket, {share:.0%} by chance"] = limited(lambda _: 20.0, share)
         for name, provider in cases.items():
-            seen = Fleet(provider, 60.0 * minutes, workers, latency_s=uneven()).run()
+            fleet = Fleet(provider, 60.0 * minutes, workers, in_flight=limit, latency_s=uneven())
+            seen = fleet.run()
             per_s = changed if name == "changed" else lambda _: 20.0
             parts = [
                 seen.rate(60 * minute, 60 * minute + 60) / per_s(60 * minute)

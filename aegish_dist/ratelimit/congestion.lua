@@ -10,13 +10,16 @@
 --   window     calls in flight of the fleet; nil without a bound
 --   queued     whether a trial has found a queue: `window` stays, and follows `base`
 --   queued_at  seconds; when a queue was last seen that is long enough for missed deadlines
+--   start      {at, answers}: when the first calls of a listed limit began, and the answers since;
+--              nil after the first trial
 --   base       seconds; the latency without a queue, as far as it is known
 --   is_known   whether the throughput was seen to fall with the calls in flight, at `base`
 --   proven     calls in flight up to which the throughput was seen to grow with them
 --   check_at   seconds; when a trial is due without a suspicion
 --   patience   time between two such trials, in latencies
 --   before     calls in flight of the interval before; nil after a time without calls
---   trial      {load, latency}: from before its newest cut; nil: none is under way
+--   trial      {load, latency}: from before its newest cut; `crowded`: whether most calls of a start
+--              waited; nil: none is under way
 --   drains     whether more calls than the cut allows are still in flight
 --   skip       answers to leave out after that, of calls that began before; nil: none
 --   answers, latency, seconds, area   of the present interval: answers, their latencies in all, its
@@ -86,6 +89,27 @@ local function judge(flow, load, latency, now, policy)
   return true
 end
 
+-- Whether few of the calls that have begun since the start are answered.
+local function is_crowded(flow, load, policy)
+  return flow.start and flow.start.answers < policy.crowded * load
+end
+
+-- Begin a trial while the base is unknown.
+--
+-- All calls of a listed limit may have begun at once. Those that are not answered by now wait for
+-- longer than those that are: by Little's law, each call in flight takes the time per answer.
+local function begin_trial(flow, load, latency, now, policy)
+  local start, crowded = flow.start, is_crowded(flow, load, policy)
+  local window = load * policy.cut
+  if crowded then
+    latency = math.max(latency, load * (now - start.at) / start.answers)
+    window = math.min(window, needed(load, latency, flow.base, policy))
+    flow.proven = window
+  end
+  cut(flow, load, latency, window, policy)
+  flow.start, flow.trial.crowded = nil, crowded
+end
+
 -- Compare an interval with the base: begin a trial, learn, or let the window grow.
 local function compare(flow, load, latency, now, policy)
   local slow, may_cut = latency / flow.base, load > policy.least_window
@@ -94,18 +118,21 @@ local function compare(flow, load, latency, now, policy)
   local due = now >= flow.check_at and steady
   flow.before = load
   local news = flow.queued or load > policy.grown * flow.proven or due
-  local suspected = may_cut and slow > policy.suspicious and news
+  local crowded = slow > policy.far and is_crowded(flow, load, policy)
+  local suspected = may_cut and slow > policy.suspicious and (news or crowded)
   if suspected and not steady then
     flow.window = math.min(flow.window or load, math.max(policy.least_window, load))
     flow.skip = policy.lag * load
   elseif suspected then
     if slow > policy.far then flow.queued_at = now end
-    local window = load * policy.cut
-    if flow.is_known then window = needed(load, latency, flow.base, policy) end
-    cut(flow, load, latency, window, policy)
+    if flow.is_known then
+      cut(flow, load, latency, needed(load, latency, flow.base, policy), policy)
+    else
+      begin_trial(flow, load, latency, now, policy)
+    end
   elseif may_cut and due then
     flow.is_known = false
-    cut(flow, load, latency, load * policy.cut, policy)
+    begin_trial(flow, load, latency, now, policy)
   elseif slow < policy.suspicious then
     local fast = slow < policy.like
     -- In a queue, the base would follow it upwards.
@@ -124,7 +151,7 @@ end
 local function interval_ended(flow, now, policy)
   local load, latency = flow.area / math.max(1e-3, flow.seconds), flow.latency / flow.answers
   if not flow.base then
-    flow.base, flow.proven = latency, load
+    flow.base, flow.proven, flow.before = latency, load, flow.start and load
     flow.check_at = now + latency * policy.first_patience
   elseif not flow.trial then
     compare(flow, load, latency, now, policy)
@@ -148,17 +175,24 @@ function congestion.update(model, report, now, policy)
   local flow = model.congestion or {}
   model.congestion = flow
   if (flow.load or 0) == 0 then
-    -- Nothing is in flight: a trial ends undecided.
-    flow.trial, flow.drains, flow.skip, flow.before, flow.at = nil, nil, nil, nil, now
-    flow.window = flow.queued and flow.window or nil
+    -- Nothing is in flight: a trial ends undecided. That of a crowded start goes on, as the provider
+    -- may still work on calls that were given up.
+    if not (flow.trial and flow.trial.crowded) then
+      flow.trial, flow.drains, flow.skip = nil, nil, nil
+      flow.window = flow.queued and flow.window or nil
+    end
+    flow.before, flow.at = nil, now
+    if model.awaited and not flow.base then flow.start = {at = now, answers = 0} end
     begin_interval(flow)
   end
   local passed = math.max(0, math.min(now - flow.at, policy.longest_gap_s))
   flow.at = now
   flow.seconds, flow.area = flow.seconds + passed, flow.area + (flow.load or 0) * passed
+  if flow.start then flow.start.answers = flow.start.answers + report.answers end
   if report.latency_s > 0 then  -- workers of the version before do not measure it
     flow.answers, flow.latency = flow.answers + report.answers, flow.latency + report.latency_s
   end
+  if flow.trial and flow.trial.crowded then flow.queued_at = now end
   if flow.drains and flow.load <= flow.window then
     flow.drains, flow.skip = nil, math.max(flow.window, policy.least_answers / 2)
     begin_interval(flow)

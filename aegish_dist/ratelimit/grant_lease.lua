@@ -17,7 +17,7 @@ if not now then
 end
 
 local model = state.read(KEYS[1]) or {leases = {}}
-pacing.init(model, now, policy.pacing)
+pacing.init(model, state.lowest(limits.max_in_flight, shared.max_in_flight), now, policy.pacing)
 breaker.init(model)
 state.drop_expired(model.leases, now)
 local provider = next(shared) and (state.read(KEYS[2]) or {leases = {}})

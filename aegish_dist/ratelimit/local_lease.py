@@ -61,6 +61,7 @@ class LocalLease:
         self._semaphore = semaphore
         self._now_s = now_s
         self.requested_at_s = -math.inf  # the lease ends `LEASE_S` later
+        self.told_at_s = -math.inf  # the same of the newest lease, given back or not
         self._permits = 0  # counts only if the lease is metered
         self._blocked = False
         self._freed = False
@@ -98,7 +99,8 @@ class LocalLease:
             self._permits = 0  # if the probe has not begun, the script gives it to another worker
 
     def renew(self, lease: Lease, requested_at_s: float) -> None:
-        self.lease, self.requested_at_s, self._permits = lease, requested_at_s, lease.permits
+        self.lease, self._permits = lease, lease.permits
+        self.requested_at_s = self.told_at_s = requested_at_s
 
     def note_waiting(self, waiting: int) -> None:
         """Note how many calls still wait after those that the lease permits have begun."""

@@ -73,7 +73,7 @@ class Answers:
 
     def queued_within(self, seconds: float) -> bool:
         """Return whether calls queued for long at the provider within the last `seconds`."""
-        since_s, age_s = self._lease.lease.congested_s, now_s() - self._lease.requested_at_s
+        since_s, age_s = self._lease.lease.congested_s, now_s() - self._lease.told_at_s
         return since_s is not None and since_s + age_s < seconds
 
     async def wait(self, number: int, since_s: float = -math.inf) -> Evidence:

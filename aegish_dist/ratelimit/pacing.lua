@@ -27,6 +27,7 @@
 --   recent           calls begun, each weighed by e^(-age / pace_window_s)
 --   counted_at       seconds; up to when `recent` has been weighed
 --   window           calls in flight allowed in the slow start; nil once a rate is known
+--   awaited          answers until the start of a listed `max_in_flight` is over; nil: no such start
 --   rate             calls per second; nil while nothing limits them
 --   top              calls per second; the rate at which the provider last refused, nil before that
 --   grown_at         seconds; when the rate last grew
@@ -41,11 +42,17 @@
 
 local pacing = {}
 
--- Give a new model's document its fields.
-function pacing.init(model, now, policy)
+-- Give a new model's document its fields; `max_in_flight` is listed in the catalog, nil if it is not.
+-- A listed limit is used at once.
+function pacing.init(model, max_in_flight, now, policy)
   if model.since then return end
   model.since, model.epoch, model.epoch_at, model.answers, model.refusals = now, 0, 0, 0, 0
-  model.recent, model.counted_at, model.window = 0, now, policy.first_window
+  model.recent, model.counted_at = 0, now
+  if max_in_flight then
+    model.awaited = max_in_flight * policy.answered_part
+  else
+    model.window = policy.first_window
+  end
   model.pause_until, model.overloaded_at = 0, 0
 end
 
@@ -77,6 +84,20 @@ local function enter_epoch(model, now)
   model.epoch, model.epoch_at, model.grown_at = model.epoch + 1, now, now
   model.growing_at = now
   model.answers, model.begun, model.refusals, model.low = 0, 0, 0, nil
+end
+
+-- Begin slowly after all, without counting these refusals, where the first calls are refused: they
+-- may be far more at once than a rate allows that nobody states. They have spent what the provider
+-- saves up for a burst; a moment later there is some again.
+local function start_listed(model, report, now, policy)
+  model.awaited = model.awaited - report.answers
+  if report.refused > 0 then
+    model.awaited, model.window = nil, policy.first_window
+    model.pause_until = math.max(model.pause_until, now + policy.same_event_s)
+    enter_epoch(model, now)
+  elseif model.awaited <= 0 then
+    model.awaited = nil
+  end
 end
 
 -- Calls per second of late.
@@ -315,6 +336,7 @@ end
 -- unknown), `waiting` (calls of this worker).
 -- Returns whether calls were refused because of the rate.
 function pacing.update(model, report, fleet, now, policy)
+  if model.awaited then start_listed(model, report, now, policy) end
   count(model, report, now, policy)
   local refused = report.epoch == model.epoch and report.refused or 0
   local answers = report.epoch == model.epoch and report.epoch_answers or 0
@@ -372,5 +394,5 @@ end
 
 -- Begin with the slow start again, where no rate is known.
 function pacing.restart(model, known, policy)
-  if not (known or model.rate) then model.window = policy.first_window end
+  if not (known or model.rate) then model.window, model.awaited = policy.first_window, nil end
 end

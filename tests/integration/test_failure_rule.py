@@ -445,6 +445,23 @@ def test_an_answer_that_claims_to_have_used_more_tokens_than_there_are() -> None
     assert fleet.outcomes == {Outcome.BLOCK: 200}
 
 
+@pytest.mark.parametrize("workers", [1, 4])
+def test_a_listed_limit_far_above_a_rate_that_nobody_states(workers: int) -> None:
+    """Though 480 of the first 500 calls are refused at once, the first minute is used."""
+    bucket, chance = TokenBucket(RateLimit(1200, 20), START_S), random.Random(1)
+    answered: list[float] = []
+
+    def mood(now_s: float, _: str) -> ProviderError | float:
+        if bucket.take(START_S + now_s):
+            return failure(ErrorClass.RATE_LIMIT)
+        answered.append(now_s)
+        return chance.lognormvariate(-0.3, 0.4)
+
+    fleet = a_fleet(60, mood, 5000, in_flight=500, prefetch=1000, workers=workers)
+    assert len(answered) >= 0.9 * 20 * 60
+    assert set(fleet.outcomes) == {Outcome.BLOCK}
+
+
 @pytest.mark.parametrize("tells", [True, False])
 def test_an_unknown_limit_is_found_and_used(tells: bool) -> None:
     """After a minute a fleet uses 95 % of the limit at least, with 1 % of refusals at most."""
@@ -487,11 +504,19 @@ def test_refusals_by_chance_beside_a_limit(share: float) -> None:
     assert sum(60 <= at < 240 for at in answered) >= 0.9 * 20 * 180
 
 
-@pytest.mark.parametrize(("workers", "in_flight"), [(1, None), (4, None), (1, 500)])
+@pytest.mark.parametrize(
+    ("workers", "in_flight"),
+    [(1, None), (4, None), (1, 60), (4, 60), (4, 125), (1, 250), (1, 500), (4, 500)],
+)
 def test_a_congested_provider_is_used_without_a_long_queue(
     workers: int, in_flight: int | None
 ) -> None:
-    """At ten answers a second, whatever is asked at once, latency stays near the unloaded one."""
+    """At ten answers a second, whatever is asked at once, latency stays near the unloaded one.
+
+    A listed limit is used at once. Of these calls, and of those that follow until 40 answers have
+    shown a queue, the provider takes time for all, and answers those in time that it can.
+    """
+    lost = max(0.0, in_flight + 40 - 10 * TIME_LIMIT_S) if in_flight else 0.0
     free_at = [0.0] * 10
     waits: list[float] = []
 
@@ -502,10 +527,21 @@ def test_a_congested_provider_is_used_without_a_long_queue(
         return waits[-1]
 
     fleet = a_fleet(340, mood, 10_000, in_flight=in_flight, prefetch=500, workers=workers)
-    assert len(fleet.stored) >= 0.9 * 10 * 340
-    assert len(fleet.provider.begun_s) - len(fleet.stored) <= 0.02 * len(fleet.stored) + 20
+    assert len(fleet.stored) >= 0.9 * (10 * 340 - lost)
+    assert len(fleet.provider.begun_s) - len(fleet.stored) <= 0.02 * len(fleet.stored) + 20 + lost
     assert statistics.median(waits) <= 2 * LATENCY_S
     assert set(fleet.outcomes) == {Outcome.BLOCK}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_listed_limit_is_used_from_the_first_call_on(workers: int) -> None:
+    """A run of 1,172 commands at 500 calls takes three latencies."""
+    fleet = a_fleet(60, lambda *_: LATENCY_S, 1172, in_flight=500, prefetch=2000, workers=workers)
+    begun_s = sorted(fleet.provider.begun_s)
+    assert len(begun_s) == len(fleet.stored) == 1172
+    assert begun_s[500 - 1] < 0.5 * LATENCY_S
+    assert begun_s[1000 - 1] < 1.5 * LATENCY_S
+    assert begun_s[-1] < 2.5 * LATENCY_S
 
 
 def test_a_healthy_provider_is_asked_as_much_at_once_as_workers_hold() -> None:

@@ -188,11 +188,78 @@ def test_slow_start(fleet: Fleet) -> None:
     third = fleet.ask("a", 2, UsageReport(answers=60, alive=True), held=40, waiting=440)
     assert (first.slots, second.slots, third.slots) == (20, 40, 100)
     assert not third.metered
-    # How many calls a catalog allows says nothing of how many the provider can take at once.
-    stated = Limits(max_in_flight=100)
-    assert fleet.ask(model="lab/known", waiting=500, limits=stated).slots == 20
-    grown = UsageReport(answers=200, alive=True)
-    assert fleet.ask("a", 3, grown, model="lab/known", waiting=500, limits=stated).slots == 100
+
+
+LISTED = Limits(max_in_flight=500)
+
+
+def answered(number: int) -> UsageReport:
+    return UsageReport(answers=number, alive=True)
+
+
+@pytest.mark.parametrize(
+    ("own", "shared"),
+    [(LISTED, FREE), (FREE, LISTED), (Limits(max_in_flight=MANY), LISTED), (LISTED, LISTED)],
+)
+def test_a_listed_limit_is_used_at_once(fleet: Fleet, own: Limits, shared: Limits) -> None:
+    """The model's limit, or its provider's."""
+    asked: dict[str, Any] = {"waiting": MANY, "limits": own, "shared": shared}
+    first = fleet.ask(**asked)
+    assert (first.slots, first.permits, first.metered) == (500, 500, False)
+    assert fleet.ask("a", 1, answered(50), held=450, **asked).slots == 500
+
+
+def test_workers_share_a_listed_limit_at_once(fleet: Fleet) -> None:
+    """Together they never have more in flight than is listed."""
+    slots = dict.fromkeys("ab", 0)
+    for step in range(5):
+        for name in slots:
+            held = min(slots[name], 250)
+            lease = fleet.ask(name, step / 10, held=held, waiting=MANY, limits=LISTED)
+            slots[name] = lease.slots or 0
+        assert sum(slots.values()) <= 500
+    assert slots == {"a": 250, "b": 250}
+
+
+def test_a_listed_limit_beside_a_rate(fleet: Fleet) -> None:
+    """The rate alone says how calls begin, whether the catalog lists it or headers tell it."""
+    both = Limits(requests_per_minute=600, max_in_flight=500)
+    lease = fleet.ask(waiting=MANY, limits=both)
+    assert (lease.slots, lease.rate) == (500, 10)
+    told = UsageReport(hint=RateHint(600, 300), alive=True)
+    lease = fleet.ask("a", 1, told, model="lab/tells", waiting=MANY, limits=LISTED)
+    assert (lease.slots, lease.rate) == (500, 10)
+
+
+def test_a_refusal_of_the_first_calls(fleet: Fleet) -> None:
+    """A listed limit with a rate that nobody states begins as an unknown one, once for all of them."""
+    assert fleet.ask(waiting=MANY, limits=LISTED).slots == 500
+    first = fleet.ask("a", 0.1, refused(0, 1, begun=500), held=19, waiting=MANY, limits=LISTED)
+    assert (first.epoch, first.slots, first.rate, first.permits) == (1, 20, None, 0)
+    others = fleet.ask("a", 0.2, refused(0, 480), held=10, waiting=MANY, limits=LISTED)
+    assert (others.epoch, others.slots, others.rate, others.permits) == (1, 20, None, 0)
+    assert fleet.ask("a", 1.2, held=0, waiting=MANY, limits=LISTED).permits == 20
+    assert fleet.ask("a", 2, answered(10), held=0, waiting=MANY, limits=LISTED).slots == 30
+
+
+def test_a_refusal_after_the_start_of_a_listed_limit(fleet: Fleet) -> None:
+    """Once three quarters of the listed calls are answered, a 429 tells of a rate."""
+    fleet.ask(waiting=MANY, limits=LISTED)
+    fleet.ask("a", 1, UsageReport(begun=500, answers=375, epoch_answers=375), limits=LISTED)
+    late = fleet.ask("a", 2, refused(0, 9, begun=500), waiting=MANY, limits=LISTED)
+    assert (late.epoch, late.slots) == (1, 500)
+    assert late.rate is not None
+
+
+def test_a_listed_limit_after_the_model_was_parked(fleet: Fleet) -> None:
+    """One answered probe says little: calls begin slowly again, up to the limit."""
+    fleet.ask(waiting=MANY, limits=LISTED)
+    fleet.ask("a", 1, TEN_DEAD, waiting=MANY, limits=LISTED)
+    assert fleet.ask("a", 4, waiting=MANY, limits=LISTED).probe
+    back = fleet.ask("a", 5, ALIVE, waiting=MANY, limits=LISTED)
+    assert (back.circuit_open, back.slots) == (False, 20)
+    assert fleet.ask("a", 6, answered(20), waiting=MANY, limits=LISTED).slots == 40
+    assert fleet.ask("a", 7, answered(900), waiting=MANY, limits=LISTED).slots == 500
 
 
 def test_headers_end_the_slow_start(fleet: Fleet) -> None:

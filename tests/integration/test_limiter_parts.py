@@ -175,7 +175,7 @@ def paced(lua: Lua, model: dict[str, Any], **values: Any) -> dict[str, Any]:
     report = {**REPORT, **values.pop("report", {})}
     fleet = {"waiting": 5, "in_flight": 0, **values}
     body = (
-        "pacing.init(v.model, v.now, policy.pacing)"
+        "pacing.init(v.model, nil, v.now, policy.pacing)"
         " v.model.drained = pacing.update(v.model, v.report, v.fleet, v.now, policy.pacing)"
         " return v.model"
     )
