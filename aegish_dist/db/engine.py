@@ -141,7 +141,8 @@ def open_engine(
     parsed = _checked(url)
     arguments = {k: v for k, v in CONNECT_ARGUMENTS.items() if k not in parsed.query}
     if "passfile" in parsed.query and not parsed.password:
-        arguments["password"] = ""  # instead of PGPASSWORD, which would come before the file
+        # The variables of another server, such as PGPASSWORD, would come before these.
+        arguments |= {"password": "", "channel_binding": "prefer"}
     engine = create_engine(
         parsed.set(drivername="postgresql+psycopg"),
         pool_pre_ping=ping,

@@ -46,6 +46,8 @@ REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 FIRST_RIGHTS = (1 << 13) - 1
 LATER_RIGHTS = {2: REFER, 3: TRUNCATE, 5: IOCTL_DEV}  # by the version that brought them
 OF_FILES = EXECUTE | READ_FILE | WRITE_FILE | TRUNCATE | IOCTL_DEV
+READABLE_DEVICES = ("/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+"""Others hold disks, terminals and the memory that other processes share."""
 OF_OWN_FOLDER = (FIRST_RIGHTS | REFER | TRUNCATE) & ~(MAKE_CHAR | MAKE_BLOCK)
 
 LANDLOCK = LIBC.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), 1) if LINUX else 0
@@ -57,13 +59,20 @@ def all_but(hidden: Collection[str], path: str = "/") -> Iterator[str]:
     """Yield paths that together hold all there is below a path now, except what is hidden."""
     if path in hidden:
         return
-    if not any(is_below(each, path) for each in hidden):
+    inside = [each for each in hidden if is_below(each, path)]
+    if not inside:
         yield path
         return
-    with suppress(OSError), os.scandir(path) as entries:
-        for entry in entries:
-            if not entry.is_symlink():  # what it leads to is allowed or hidden by its own path
-                yield from all_but(hidden, entry.path)
+    try:
+        with os.scandir(path) as entries:
+            # What a link leads to is allowed or hidden by its own path.
+            paths = [entry.path for entry in entries if not entry.is_symlink()]
+    except OSError:  # it may be entered all the same, on the way to what is hidden
+        start = len(path.rstrip("/")) + 1
+        names = {each[start:].partition("/")[0] for each in inside}
+        paths = [os.path.join(path, name) for name in names]
+    for below in paths:
+        yield from all_but(hidden, below)
 
 
 def is_below(path: str, folder: str) -> bool:
@@ -82,7 +91,7 @@ class FileRules:
             writes: Further files and folders in which guards may do everything.
         """
         self._own = own
-        self._hidden = [os.path.realpath(path) for path in hidden]
+        self._hidden = [*map(os.path.realpath, hidden), "/dev"]
         self._writes = [os.path.realpath(path) for path in writes]
         self._folders = sorted({folder for path in self._hidden for folder in _above(path)})
         self._times: list[int] = []
@@ -114,6 +123,8 @@ class FileRules:
                     _allow(ruleset, path, READ_FILE | EXECUTE)
             _allow(ruleset, self._own, OF_OWN_FOLDER)
             _allow(ruleset, "/dev/null", OF_FILES)
+            for device in READABLE_DEVICES:
+                _allow(ruleset, device, READ_FILE)
             for folder in self._writes:
                 for path in all_but(self._hidden, folder):
                     _allow(ruleset, path, OF_OWN_FOLDER | IOCTL_DEV)
@@ -170,35 +181,50 @@ SET_MODE_FILTER, GET_ACTION_AVAILABLE = 1, 2
 WITHOUT_MITIGATION = 1 << 2  # of speculation, which would slow guards down before Linux 5.16
 OTHER_NUMBERS = 0x40000000  # calls of the x32 architecture begin there
 F_SETLEASE = 1024
+ATTRIBUTES_OF_FILES = (0x40086602, 0x401C5820, 0x40806685, 0x800C6613)
+"""Requests of ioctl(2): FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, FS_IOC_ENABLE_VERITY and
+FS_IOC_SET_ENCRYPTION_POLICY."""
 
 REFUSED = (
     "setpriority", "sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr",
-    "ioprio_set", "io_uring_setup", "setxattr", "lsetxattr", "fsetxattr", "removexattr",
-    "lremovexattr", "fremovexattr", "setxattrat", "removexattrat", "file_setattr",
+    "ioprio_set", "shmget", "shmat", "shmctl", "semget", "semop", "semctl", "semtimedop",
+    "msgget", "msgsnd", "msgrcv", "msgctl", "add_key", "request_key", "keyctl", "io_uring_setup",
 )  # fmt: skip
-"""Calls that change other processes of the user, or attributes of files, which Landlock leaves
-open, and `io_uring`, which makes calls that no filter sees."""
-PRETENDED = ("chmod", "fchmod", "fchmodat", "fchmodat2")
+"""Calls that change other processes of the user, or leave behind memory that no limit counts, and
+`io_uring`, which makes calls that no filter sees."""
+UNSUPPORTED = (
+    "setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr",
+    "setxattrat", "removexattrat", "file_setattr",
+)  # fmt: skip
+"""Calls that programs such as cp(1) do without where a file system does not know them."""
+PRETENDED = (
+    "chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat", "utime",
+    "utimes", "futimesat", "utimensat",
+)  # fmt: skip
 """Calls that do nothing and report success: Landlock leaves them open for all files of the user,
 and most programs that set the mode of a file of their own need no effect."""
-CALLS = {
-    "x86_64": {
-        "chmod": 90, "fchmod": 91, "fchmodat": 268, "fchmodat2": 452, "setpriority": 141,
-        "sched_setparam": 142, "sched_setscheduler": 144, "sched_setaffinity": 203,
-        "sched_setattr": 314, "ioprio_set": 251, "io_uring_setup": 425, "setxattr": 188,
-        "lsetxattr": 189, "fsetxattr": 190, "removexattr": 197, "lremovexattr": 198,
-        "fremovexattr": 199, "setxattrat": 463, "removexattrat": 466, "file_setattr": 469,
-        "prlimit64": 302, "fcntl": 72, "seccomp": 317,
-    },
-    "aarch64": {
-        "fchmod": 52, "fchmodat": 53, "fchmodat2": 452, "setpriority": 140,
-        "sched_setparam": 118, "sched_setscheduler": 119, "sched_setaffinity": 122,
-        "sched_setattr": 274, "ioprio_set": 30, "io_uring_setup": 425, "setxattr": 5,
-        "lsetxattr": 6, "fsetxattr": 7, "removexattr": 14, "lremovexattr": 15,
-        "fremovexattr": 16, "setxattrat": 463, "removexattrat": 466, "file_setattr": 469,
-        "prlimit64": 261, "fcntl": 25, "seccomp": 277,
-    },
-}  # fmt: skip
+NUMBERS = """
+    chmod 90 -          fchmod 91 52          fchmodat 268 53          fchmodat2 452 452
+    chown 92 -          fchown 93 55          lchown 94 -              fchownat 260 54
+    utime 132 -         utimes 235 -          futimesat 261 -          utimensat 280 88
+    setxattr 188 5      lsetxattr 189 6       fsetxattr 190 7          setxattrat 463 463
+    removexattr 197 14  lremovexattr 198 15   fremovexattr 199 16      removexattrat 466 466
+    file_setattr 469 469                      ioctl 16 29              fcntl 72 25
+    shmget 29 194       shmat 30 196          shmctl 31 195
+    semget 64 190       semop 65 193          semctl 66 191            semtimedop 220 192
+    msgget 68 186       msgsnd 69 189         msgrcv 70 188            msgctl 71 187
+    add_key 248 217     request_key 249 218   keyctl 250 219           io_uring_setup 425 425
+    setpriority 141 140 ioprio_set 251 30     prlimit64 302 261        seccomp 317 277
+    sched_setparam 142 118                    sched_setscheduler 144 119
+    sched_setaffinity 203 122                 sched_setattr 314 274
+"""
+"""Numbers of calls on x86-64 and on aarch64, which has no call that is marked by `-`."""
+CALLS: dict[str, dict[str, int]] = {"x86_64": {}, "aarch64": {}}
+_words = NUMBERS.split()
+for _name, _x86_64, _aarch64 in zip(_words[::3], _words[1::3], _words[2::3], strict=True):
+    CALLS["x86_64"][_name] = int(_x86_64)
+    if _aarch64 != "-":
+        CALLS["aarch64"][_name] = int(_aarch64)
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 MACHINE = os.uname().machine
 
@@ -214,30 +240,35 @@ def filter_of(machine: str) -> bytes:
         (IF_AT_LEAST, 0, 1, OTHER_NUMBERS),
         (RETURN, 0, 0, ANSWER | errno.ENOSYS),
     ]
-    answers = dict.fromkeys(REFUSED, errno.EPERM) | dict.fromkeys(PRETENDED, 0)
+    answers = {
+        **dict.fromkeys(REFUSED, errno.EPERM),
+        **dict.fromkeys(UNSUPPORTED, errno.ENOTSUP),
+        **dict.fromkeys(PRETENDED, 0),
+    }
     for name, answer in answers.items():
         if name in calls:
             steps += [(IF_EQUAL, 0, 1, calls[name]), (RETURN, 0, 0, ANSWER | answer)]
     refused = ANSWER | errno.EPERM
+    unsupported = ANSWER | errno.ENOTSUP
     # Limits of the process itself are its own business.
-    steps += _by_argument(calls["prlimit64"], 0, 0, equal=ALLOW, other=refused)
+    steps += _by_argument(calls["prlimit64"], 0, {0: ALLOW}, other=refused)
     # A lease on a file of the package would make each start of a supervisor wait.
-    steps += _by_argument(calls["fcntl"], 1, F_SETLEASE, equal=refused, other=ALLOW)
+    steps += _by_argument(calls["fcntl"], 1, {F_SETLEASE: refused}, other=ALLOW)
+    of_files = dict.fromkeys(ATTRIBUTES_OF_FILES, unsupported)
+    steps += _by_argument(calls["ioctl"], 1, of_files, other=ALLOW)
     steps.append((RETURN, 0, 0, ALLOW))
     return b"".join(struct.pack("HBBI", *step) for step in steps)
 
 
 def _by_argument(
-    call: int, argument: int, value: int, *, equal: int, other: int
+    call: int, argument: int, answers: dict[int, int], *, other: int
 ) -> list[tuple[int, int, int, int]]:
     """Return the steps that answer a call by the lower half of an argument."""
-    return [
-        (IF_EQUAL, 0, 4, call),
-        (LOAD, 0, 0, PLACE_OF_ARGUMENTS + 8 * argument),
-        (IF_EQUAL, 0, 1, value),
-        (RETURN, 0, 0, equal),
-        (RETURN, 0, 0, other),
-    ]
+    steps = [(LOAD, 0, 0, PLACE_OF_ARGUMENTS + 8 * argument)]
+    for value, answer in answers.items():
+        steps += [(IF_EQUAL, 0, 1, value), (RETURN, 0, 0, answer)]
+    steps.append((RETURN, 0, 0, other))
+    return [(IF_EQUAL, 0, len(steps), call), *steps]
 
 
 class _Filter(ctypes.Structure):

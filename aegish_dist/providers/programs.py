@@ -254,13 +254,14 @@ def _hide_keys() -> None:
         log.warning("guards_without_seccomp", remedy=remedy)
 
 
-def _require_readable(program: Program, hidden: Collection[str]) -> None:
-    """Refuse a program in a folder that it may not read: it would fail by a bare refusal."""
-    for argument in program.command:
-        path = os.path.realpath(argument)
+def _require_outside(program: Program, hidden: Collection[str]) -> None:
+    """Refuse paths in a folder that guards may not read: the program, and what it may write."""
+    programs = [argument for argument in program.command if os.path.isabs(argument)]
+    for path in (*programs, *program.writes):
         for folder in hidden:
-            if os.path.isabs(argument) and confinement.is_below(path, folder):
-                words = f"cannot be started: {argument} lies in {folder}, which no guard may read"
+            real = os.path.realpath(path)
+            if confinement.is_below(real, folder) or (real == folder and path in program.writes):
+                words = f"cannot be started: {path} lies in {folder}, which no guard may read"
                 raise ProviderError(f"the program {words}", error_class=ErrorClass.NOT_FOUND)
 
 
@@ -275,7 +276,7 @@ class Supervisor(Struct, frozen=True):
     @classmethod
     async def start(cls, program: Program, hidden: Collection[str]) -> Self:
         _hide_keys()
-        _require_readable(program, hidden)
+        _require_outside(program, hidden)
         folder = os.path.join(tempfile.gettempdir(), f"aegish-guard-{secrets.token_hex(8)}")
         names = (*ALWAYS_PASSED, *program.pass_variables)
         configuration = {

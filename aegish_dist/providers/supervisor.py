@@ -66,8 +66,10 @@ class Surroundings:
     def clear(self) -> None:
         """Remove all that a guard left in the folder."""
         with suppress(FileNotFoundError):
-            for name in os.listdir(self.folder):
-                remove(os.path.join(self.folder, name))
+            homes = [os.path.join(self.folder, name) for name in os.listdir(self.folder)]
+            if [home for home in homes if not _is_removed(home)]:
+                _run("chmod", "-R", "u+rwx", self.folder)
+                _run("find", self.folder, "-mindepth", "1", "-delete")
 
     def close(self) -> None:
         self.clear()
@@ -221,17 +223,21 @@ class GuardProcess:
         self._surroundings.clear()
 
 
-def remove(path: str) -> None:
-    """Remove a home of a guard, or whatever a guard has put in its place."""
-    if os.path.islink(path) or not os.path.isdir(path):
-        os.unlink(path)
-        return
+def _is_removed(path: str) -> bool:
+    """Remove a home that holds nothing but its empty folder; return whether it is gone."""
+    if os.path.islink(path):  # what it leads to is not the guard's
+        return False
     try:
         os.rmdir(os.path.join(path, "work"))
         os.rmdir(path)
-    except OSError:  # they are not empty; these go as deep as a guard may
-        for command in (["chmod", "-R", "u+rwx", path], ["rm", "-rf", path]):
-            subprocess.run(command, check=False)  # noqa: S603  # nosec B603
+    except OSError:
+        return False
+    return True
+
+
+def _run(*command: str) -> None:
+    """Run a program of the system, which goes as deep as a guard may."""
+    subprocess.run(command, check=False)  # noqa: S603  # nosec B603
 
 
 def end_orphans(folder: str) -> None:
@@ -243,7 +249,8 @@ def end_orphans(folder: str) -> None:
         _kill(orphans)
         time.sleep(0.01)
     if os.path.lexists(folder):
-        remove(folder)
+        _run("chmod", "-R", "u+rwx", folder)
+        _run("rm", "-rf", folder)
 
 
 def _processes(about: str) -> Iterator[tuple[int, bytes]]:

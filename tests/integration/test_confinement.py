@@ -4,6 +4,7 @@ One worker for each account asks a guard that tries everything below. What becam
 of the files decides, and not the error that the guard saw alone.
 """
 
+import asyncio
 import json
 import os
 import subprocess
@@ -16,8 +17,11 @@ from typing import Any
 
 import pytest
 
+from aegish_dist.core.model import Program
+from aegish_dist.errors import ProviderError
 from aegish_dist.providers import confinement
 from aegish_dist.providers.confinement import all_but
+from aegish_dist.providers.programs import Programs
 from tests.without_landlock import NO_LANDLOCK
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +32,7 @@ PLACES = [*(["root"] if IS_ROOT else []), "user", "container", "without Landlock
 CONFINED = PLACES[:-1]
 
 GUARD = r"""
-import ctypes, errno, fcntl, json, os, resource, signal, socket, subprocess, sys
+import ctypes, errno, fcntl, glob, json, os, resource, signal, socket, struct, subprocess, sys
 worker, store, beside, package, rival, terminal = int(sys.argv[1]), *sys.argv[2:]
 HARMLESS, confined = signal.SIGURG, os.environ["PLACE"] != "without Landlock"
 supervisor, library = os.getppid(), ctypes.CDLL(None, use_errno=True)
@@ -110,6 +114,13 @@ ATTACKS = {
     "files: append to it": lambda: write(beside, os.O_WRONLY | os.O_APPEND),
     "files: remove it": lambda: os.unlink(beside),
     "files: replace it": lambda: (write("mine", os.O_WRONLY | os.O_CREAT), os.rename("mine", beside)),
+    "modes: flags": lambda: fcntl.ioctl(os.open(beside, os.O_RDONLY), 0x40086602, struct.pack("l", 0x80000)),
+    "limits: shared memory": lambda: call("shmget", 0, 4096, 0o1600),
+    "limits: a message queue": lambda: call("msgget", 0, 0o1600),
+    "limits: semaphores": lambda: call("semget", 0, 1, 0o1600),
+    "limits: a key": lambda: call("add_key", b"user", b"aegish-test", b"x", 1, -4),
+    "files: shared memory": lambda: os.listdir("/dev/shm") and read("/dev/shm/" + os.listdir("/dev/shm")[0]) or 1 / 0,
+    "files: a disk": lambda: read(next(iter(glob.glob("/dev/[vsn][dv]*a") or ["/dev/none"]))),
     "modes: attributes": lambda: os.setxattr(beside, "user.a", b"b"),
     "files: a folder in /tmp": lambda: os.mkdir(f"/tmp/{worker}-of-a-guard"),
     "files: a device": lambda: os.mknod("device", 0o20600, os.makedev(1, 3)),
@@ -125,6 +136,8 @@ ATTACKS = {
 # These report success, and what became of the files shows that they did nothing.
 for path in (store, store + "/secret", beside, module, rival, os.path.dirname(package)):
     os.chmod(path, 0)
+    os.chown(path, -1, os.getgid() + 1)
+    os.utime(path, (1, 1))
     by_a_child("chmod", "0", path)
 found = {}
 for name, attack in ATTACKS.items():
@@ -176,8 +189,13 @@ listener = socket.socket(socket.AF_UNIX)
 listener.bind("\0" + str(writes)), listener.listen()
 
 def state():
-    files = {str(path): [path.stat().st_mode, path.read_text() if path.suffix != ".pyc" and path.is_file() else ""]
-        for path in sorted(folder.rglob("*")) if writes not in path.parents and "__pycache__" not in path.parts}
+    files = {}
+    for path in sorted(folder.rglob("*")):
+        if writes not in (path, *path.parents) and "__pycache__" not in path.parts:
+            about = path.stat()
+            files[str(path)] = [about.st_mode, about.st_uid, about.st_gid]
+            if path.is_file():
+                files[str(path)] += [about.st_mtime_ns, path.read_text()]
     limits = [resource.getrlimit(each) for each in range(16)]
     return [files, limits, os.getpriority(os.PRIO_PROCESS, 0), sorted(os.sched_getaffinity(0)), os.sched_getscheduler(0)]
 
@@ -330,7 +348,7 @@ def test_a_program_in_the_store_is_refused_by_name(place: str, folder: Path) -> 
     )
 
 
-def test_all_but_leaves_out_what_is_hidden(tmp_path: Path) -> None:
+def test_all_but_leaves_out_what_is_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a/b/c", "a/b/d", "a/e", "f"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "a" / "link").symlink_to(tmp_path / "a" / "b")
@@ -339,13 +357,57 @@ def test_all_but_leaves_out_what_is_hidden(tmp_path: Path) -> None:
     named = {path.removeprefix(start) for path in all_but([f"{start}/a/b/c"], start)}
     assert named == {"/a/b/d", "/a/e", "/a/file", "/f"}
     assert list(all_but([f"{start}/gone"], f"{start}/f")) == [f"{start}/f"]
+    # A folder that may be entered and not listed, as /home often is.
+    (tmp_path / "a" / "b" / "c" / "store").mkdir()
+    real = os.scandir
+
+    def scandir(path: str) -> Any:
+        if path == f"{start}/a":
+            raise PermissionError
+        return real(path)
+
+    monkeypatch.setattr("os.scandir", scandir)
+    named = {path.removeprefix(start) for path in all_but([f"{start}/a/b/c/store"], start)}
+    assert named == {"/a/b/d", "/f"}
     assert list(all_but([f"{start}/f"], f"{start}/f")) == []
+
+
+@pytest.mark.parametrize("below", ["", "/spool"])
+def test_a_guard_may_not_write_to_the_store(tmp_path: Path, below: str) -> None:
+    guard = Program(command=("cat",), writes=(f"{tmp_path}{below}",))
+
+    async def asked() -> str:
+        programs = Programs([tmp_path])
+        try:
+            await programs.client(guard, 20, lambda _: True).complete("ls")
+        except ProviderError as error:
+            return str(error)
+        finally:
+            await programs.close()
+        return ""
+
+    problem = f"{tmp_path}{below} lies in {tmp_path}, which no guard may read"
+    assert asyncio.run(asked()) == f"the program cannot be started: {problem}"
+
+
+def test_copies_that_keep_attributes_work(tmp_path: Path) -> None:
+    """cp(1) takes a refusal of attributes for a failure, and a file system without them for none."""
+    script = "echo a > a && cp -p a b && cp -a a c && install -m 755 a d && cat b c d; echo $?"
+    guard = Program(command=("sh", "-c", script))
+
+    async def asked() -> str | None:
+        programs = Programs()
+        answer = await programs.client(guard, 20, lambda _: True).complete("ls")
+        await programs.close()
+        return answer.text
+
+    assert asyncio.run(asked()) == "a\na\na\n0"
 
 
 def test_the_filter_of_each_processor_names_its_calls() -> None:
     """Numbers from the tables of Linux 6.12: `syscall_64.tbl`, and the generic one for aarch64."""
     assert set(confinement.CALLS) == set(confinement.ARCHITECTURES)
-    own = {"chmod"}  # of x86-64 alone
+    own = {"chmod", "chown", "lchown", "utime", "utimes", "futimesat"}  # of x86-64 alone
     assert confinement.CALLS["x86_64"].keys() - own == confinement.CALLS["aarch64"].keys()
     for machine, calls in confinement.CALLS.items():
         code = confinement.filter_of(machine)

@@ -232,7 +232,7 @@ def test_a_listed_limit_beside_a_rate(fleet: Fleet) -> None:
 
 
 def test_a_refusal_of_the_first_calls(fleet: Fleet) -> None:
-    """A listed limit with a rate that nobody states begins as an unknown one, once for all of them."""
+    """A listed limit with a rate that is not stated begins as an unknown one, once for all of them."""
     assert fleet.ask(waiting=MANY, limits=LISTED).slots == 500
     first = fleet.ask("a", 0.1, refused(0, 1, begun=500), held=19, waiting=MANY, limits=LISTED)
     assert (first.epoch, first.slots, first.rate, first.permits) == (1, 20, None, 0)

@@ -347,7 +347,9 @@ class EmbeddedServer:
         serves = self._serves()
         folder = self._socket() if serves else socket_folder(self._data, self._account)
         log = self._home / "postgres.log"
-        where = ("-D", str(self._data), "-h", "", "-k", str(folder))
+        # Shared memory of /dev/shm is open to all processes of the user, guards under test too.
+        memory = ("-c", "dynamic_shared_memory_type=mmap")
+        where = ("-D", str(self._data), "-h", "", "-k", str(folder), *memory)
         plan = {
             "guard": str(self._home / "postgres.guard"),
             "users": str(self._home / "postgres.users"),
