@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-MOST_MASS = 218_097
+MOST_MASS = 216_097
 """Expressions and statements of the product: formatting does not change it, and code that is packed
-into fewer lines does not make it smaller. 216,097 before, and 2,000 for what contains hostile guards."""
-MOST_MODULES = 248
-"""Two more: providers/confinement.py, what a guard may do, apart from who watches it, and
-pipeline/reading.py, what becomes of answers that end the worker which reads them."""
+into fewer lines does not make it smaller. What contains hostile guards took 3,400, which the exports
+for Every Eval Ever and Croissant and two options paid for."""
+MOST_MODULES = 246
 DOCSTRING_SHARE = 0.13
 REACH = {
     "workers.tasks": 35,  # core/output.py, a part of a model
