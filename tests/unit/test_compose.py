@@ -70,12 +70,12 @@ def test_commands_read_and_write_the_folder_of_the_file() -> None:
     """As its owner, whom `make fleet` names; the owner's password of the database is out of sight."""
     cli = SERVICES["cli"]
     assert cli["user"] == "${AEGISH_DIST_USER:-10001:10001}"
-    assert cli["working_dir"] == "/work"
-    assert cli["volumes"][-2:] == [".:/work", "/dev/null:/work/.env:ro"]
+    assert cli["working_dir"] == "/project"
+    assert cli["volumes"][-2:] == [".:/project", "/dev/null:/project/.env:ro"]
     assert cli["environment"]["HOME"] in cli["tmpfs"]
     assert cli["environment"]["XDG_CACHE_HOME"].startswith("/tmp/")
     others = {name: service.get("volumes", []) for name, service in SERVICES.items()}
-    assert [name for name, volumes in others.items() if ".:/work" in volumes] == ["cli"]
+    assert [name for name, volumes in others.items() if ".:/project" in volumes] == ["cli"]
     created = re.search(r"useradd .*--uid (\d+)", (ROOT / "Dockerfile").read_text())
     assert created is not None
     assert created[1] == "10001"
