@@ -51,8 +51,10 @@ def queue_application(
 def opened(url: str) -> Iterator[Engine]:
     """Open connections to a database for the length of the body."""
     engine = open_engine(url)
-    yield engine
-    engine.dispose()
+    try:
+        yield engine
+    finally:
+        engine.dispose()
 
 
 def require_binary(*candidates: str) -> str:

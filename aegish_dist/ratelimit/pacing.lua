@@ -87,7 +87,7 @@ local function enter_epoch(model, now)
 end
 
 -- Begin slowly after all, without counting these refusals, where the first calls are refused: they
--- may be far more at once than a rate allows that nobody states. They have spent what the provider
+-- may be far more at once than a rate allows that is not stated. They have spent what the provider
 -- saves up for a burst; a moment later there is some again.
 local function start_listed(model, report, now, policy)
   model.awaited = model.awaited - report.answers

@@ -580,10 +580,20 @@ def begins_single(home: Path) -> Callable[[], bool]:
     return begins
 
 
-def test_a_takeover_that_is_killed_is_no_obstacle() -> None:
+SLOW = """
+from pathlib import Path
+from aegish_dist.db import embedded
+slow = Path({!r})
+slow.write_text("SELECT pg_sleep(3);\\n" + embedded.ROLE_SQL.read_text())
+embedded.ROLE_SQL = slow
+"""
+
+
+def test_a_takeover_that_is_killed_is_no_obstacle(tmp_path: Path) -> None:
     """The next process waits for what is left of it, and does it again."""
     with home_of_the_first_version() as (home, run_id):
-        command = [sys.executable, "-c", USER, str(home)]
+        slow = SLOW.format(str(tmp_path / "slow.sql"))  # long enough to be seen
+        command = [sys.executable, "-c", slow + USER, str(home)]
         user = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         wait_until(begins_single(home), "the take-over to begin", 20)
         user.kill()

@@ -81,7 +81,7 @@ def assert_says_in_one_line(done: subprocess.CompletedProcess[str], text: str) -
 
 def test_make_runs_it() -> None:
     shown = subprocess.run(
-        ["make", "--dry-run", "fleet", "PYTHON=python3.12"],
+        ["make", "--dry-run", "--no-print-directory", "fleet", "PYTHON=python3.12"],
         cwd=ROOT,
         capture_output=True,
         text=True,
