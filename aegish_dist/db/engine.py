@@ -142,7 +142,7 @@ def open_engine(
     arguments = {k: v for k, v in CONNECT_ARGUMENTS.items() if k not in parsed.query}
     if "passfile" in parsed.query and not parsed.password:
         # The variables of another server, such as PGPASSWORD, would come before these.
-        arguments |= {"password": "", "channel_binding": "prefer"}
+        arguments |= {"password": "", "channel_binding": "prefer"}  # nosec B105
     engine = create_engine(
         parsed.set(drivername="postgresql+psycopg"),
         pool_pre_ping=ping,
