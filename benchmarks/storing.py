@@ -97,7 +97,6 @@ class Store:
         """Empty the table and store all verdicts in one way."""
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute("TRUNCATE verdicts CASCADE")
-            connection.execute("CHECKPOINT")
             cpu, written = cpu_s(self._server), self._written(connection)
             way()
             time.sleep(REAP_S)

@@ -100,9 +100,10 @@ def check(cluster: Cluster, readings: Readings, run_id: str, *deadly: str) -> No
     assert readings.of(*deadly) == [2] * len(deadly)
     # Beside these, what a worker held when it ended is asked once more.
     assert cluster.simulator.calls() <= ITEMS + 2 * len(deadly) * IN_FLIGHT
-    log = cluster.log()
-    assert log.count("worker_died_reading") == 2 * len(deadly)
-    assert "reading_no" not in log
+    # A line follows the commit that it is about.
+    deaths = 2 * len(deadly)
+    wait_until(lambda: cluster.log().count("worker_died_reading") == deaths, f"{deaths} deaths")
+    assert "reading_no" not in cluster.log()
 
 
 @pytest.mark.parametrize(("end", "number"), [(KILLED, 2), (CRASHED, 1)], ids=["killed", "crashed"])

@@ -43,6 +43,7 @@ LARGE = {
     "congestion": ["queue-1s", "--workers=1", "--slots=60"],
     "fault_table": ["--faults=worker-killed", "--repeats=1", "--jobs=1", "--kept={FOLDER}/kept"],
     "guards": ["{FOLDER}"],
+    "two_trees": ["{TREE}", "--latency=0.1", "--commands=20", "--pairs=1"],
 }
 """Arguments of some of the others, which are still at work when they are ended."""
 WHOLE_S = 600.0
@@ -112,7 +113,7 @@ def folder() -> Iterator[Path]:
 def test_a_benchmark_works(name: str, folder: Path, clone: Path) -> None:
     """One that is added later is started without arguments."""
     given = SMALL.get(name) or LARGE.get(name) or []
-    places = {"FOLDER": folder, "CLONE": clone}
+    places = {"FOLDER": folder, "CLONE": clone, "TREE": FOLDER.parent}
     arguments = [argument.format(**places) for argument in given]
     within_s = WHOLE_S if name in SMALL else PART_S
     came_to_its_end = ended(FOLDER / f"{name}.py", *arguments, within_s=within_s)
