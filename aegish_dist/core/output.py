@@ -30,7 +30,8 @@ MAX_STARTS = 32  # of JSON objects and lists in a text, which bounds the time on
 MOST_SUSPICION = 1e15
 MAX_PATTERN_MEMORY = 2**19  # bytes of a compiled pattern; the time for a text grows with it, too
 NOT_AS_IN_RE = re.compile(r"\\[bBdDwWvx0-9]|[^\x00-\x7f]")
-r"""What RE2 may read otherwise than Python's `re`: its `\w`, `\d` and `\b` know ASCII alone."""
+r"""Parts of patterns that RE2 may read otherwise than Python's `re`: its `\w`, `\d` and `\b` know
+ASCII alone."""
 _ESCAPE = re.compile(r"\\.", re.DOTALL)
 _SPACE_UNKNOWN_TO_RE2 = re.compile(r"[^\S\t\n\f\r ]")
 

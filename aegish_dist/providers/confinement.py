@@ -1,4 +1,4 @@
-"""What the processes of a guard may do: Landlock, a filter of system calls, limits, capabilities.
+"""Confines the processes of a guard: Landlock, a filter of system calls, limits, capabilities.
 
 Of the standard library alone, as the supervisor imports it. Each barrier holds where the kernel has
 it; docs/guides/guards.md has the table.
@@ -107,24 +107,21 @@ class FileRules:
             return None
         times = [_changed_ns(folder) for folder in self._folders]
         if self._ruleset is None or times != self._times:  # an entry was added or replaced
+            made = self._made()
             if self._ruleset is not None:
                 os.close(self._ruleset)
-                self._ruleset = None
-            self._ruleset = self._made()
-            self._times = times
+            self._ruleset, self._times = made, times
         return self._ruleset
 
     def _made(self) -> int:
         ruleset = _new_ruleset(RIGHTS)
         try:
             _allow(ruleset, "/", READ_DIR)
-            for path in all_but(self._hidden):
-                with suppress(FileNotFoundError):  # it is gone since it was listed
+            for path in (*all_but(self._hidden), *READABLE_DEVICES):
+                with suppress(OSError):  # it is gone since it was listed, or closed to this user
                     _allow(ruleset, path, READ_FILE | EXECUTE)
             _allow(ruleset, self._own, OF_OWN_FOLDER)
             _allow(ruleset, "/dev/null", OF_FILES)
-            for device in READABLE_DEVICES:
-                _allow(ruleset, device, READ_FILE)
             for folder in self._writes:
                 for path in all_but(self._hidden, folder):
                     _allow(ruleset, path, OF_OWN_FOLDER | IOCTL_DEV)
@@ -307,10 +304,9 @@ def enter_domain() -> bool:
     """
     if not LINUX:
         return False
+    # Numbers without a capability change nothing.
     for capability in range(MOST_CAPABILITIES):
-        LIBC.prctl(
-            PR_CAPBSET_DROP, capability, 0, 0, 0
-        )  # the first that is unknown changes nothing
+        LIBC.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     if LANDLOCK < SCOPES_FROM:

@@ -256,13 +256,17 @@ def _hide_keys() -> None:
 
 def _require_outside(program: Program, hidden: Collection[str]) -> None:
     """Refuse paths in a folder that guards may not read: the program, and what it may write."""
-    programs = [argument for argument in program.command if os.path.isabs(argument)]
-    for path in (*programs, *program.writes):
-        for folder in hidden:
-            real = os.path.realpath(path)
-            if confinement.is_below(real, folder) or (real == folder and path in program.writes):
-                words = f"cannot be started: {path} lies in {folder}, which no guard may read"
-                raise ProviderError(f"the program {words}", error_class=ErrorClass.NOT_FOUND)
+    files = [argument for argument in program.command if os.path.isabs(argument)]
+    for folder in hidden:
+        inside = [path for path in (*files, *program.writes) if _lies_in(path, folder)]
+        inside += [path for path in program.writes if os.path.realpath(path) == folder]
+        if inside:
+            words = f"cannot be started: {inside[0]} lies in {folder}, which no guard may read"
+            raise ProviderError(f"the program {words}", error_class=ErrorClass.NOT_FOUND)
+
+
+def _lies_in(path: str, folder: str) -> bool:
+    return confinement.is_below(os.path.realpath(path), folder)
 
 
 class Supervisor(Struct, frozen=True):

@@ -31,7 +31,7 @@ ALL_IT_MAY_SIGNAL = -1
 
 
 class Surroundings:
-    """What the guards of this supervisor have in common: their folder, their rules, their end."""
+    """The folder and the rules that the guards of this supervisor share, and how they end."""
 
     def __init__(self, configuration: dict[str, Any], woken: int) -> None:
         self.configuration = configuration
@@ -66,8 +66,9 @@ class Surroundings:
     def clear(self) -> None:
         """Remove all that a guard left in the folder."""
         with suppress(FileNotFoundError):
-            homes = [os.path.join(self.folder, name) for name in os.listdir(self.folder)]
-            if [home for home in homes if not _is_removed(home)]:
+            paths = [os.path.join(self.folder, name) for name in os.listdir(self.folder)]
+            left = [path for path in paths if not _is_removed(path)]
+            if left:
                 _run("chmod", "-R", "u+rwx", self.folder)
                 _run("find", self.folder, "-mindepth", "1", "-delete")
 

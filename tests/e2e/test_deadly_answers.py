@@ -38,7 +38,7 @@ def read(completion, command="", output=None):
 
 evaluate.judge = read
 """
-"""What Python runs at the start of a process: an answer about some commands ends its reader."""
+"""Python runs this at the start of a process: an answer about some commands ends its reader."""
 
 
 class Readings:

@@ -14,7 +14,7 @@ branch_labels = None
 depends_on = None
 
 # An import stores its verdicts before its epochs and datasets are known; its role may write runs, and
-# so could plan whatever it stores. The conditions of the triggers ask for the rights of the role
+# so could plan all that it stores. The conditions of the triggers ask for the rights of the role
 # that inserts, and hold the table by its number, whatever a session calls by its name. What is
 # planned has a model and a sample, so each role has one of the two checks.
 _CHECKS = """
