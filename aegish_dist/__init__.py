@@ -7,7 +7,7 @@ The pipeline, drawn once::
        └── run, samples, prompt ──────────> db <── verdicts (facts, written once)
                                              │
                                              └──> aggregate ──> snapshot ──> report
-                                                  (opinions, pure functions in core)
+                                                  (opinions and statistics: pure)
 
 Facts are written once; opinions about them are recomputed by pure functions; everything else
 moves data between those two.

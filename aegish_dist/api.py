@@ -13,11 +13,11 @@ Expected failures are `AegishError`s. Whatever is not in `__all__` is internal.
 """
 
 from aegish_dist.core.model import CallParameters
-from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.parsing import parse
 from aegish_dist.core.run import RunPause
-from aegish_dist.core.verdict_query import VerdictFilter
 from aegish_dist.errors import AegishError
+from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.opinions.parsing import parse
+from aegish_dist.opinions.verdict_query import VerdictFilter
 from aegish_dist.pipeline.aggregate import aggregate, current_snapshot
 from aegish_dist.pipeline.compare import Question, compare_models
 from aegish_dist.pipeline.control import hold_run, resume_run

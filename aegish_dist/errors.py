@@ -60,7 +60,6 @@ class InputError(ValueError):
     Attributes:
         what: The rest of a sentence that begins with the field.
         field: Keys that lead to the value, joined by dots; None when there is no single one.
-        found: The type of what was found; empty when that is not the problem.
         text: What the file says there, for its reader to find the line by; empty: no line is found.
     """
 
@@ -70,13 +69,11 @@ class InputError(ValueError):
         *,
         line: int | None = None,
         field: str | None = None,
-        found: str = "",
         text: str = "",
     ) -> None:
         self.what = what
         self.line = line
         self.field = field
-        self.found = found
         self.text = text
         where = "" if line is None else f"line {line}: "
         super().__init__(f"{where}{what}" if field is None else f"{where}key '{field}': {what}")
@@ -84,11 +81,11 @@ class InputError(ValueError):
     def below(self, path: str) -> "InputError":
         """Return the same error about a value that stands below a path."""
         field = f"{path}.{self.field or ''}".replace(".[", "[").strip(".") or None
-        return InputError(self.what, line=self.line, field=field, found=self.found, text=self.text)
+        return InputError(self.what, line=self.line, field=field, text=self.text)
 
     def under(self, heading: str) -> "InputError":
         """Return the same error about a value that stands under a heading of the file."""
-        return InputError(f"{heading}: {self}", found=self.found, text=self.text)
+        return InputError(f"{heading}: {self}", text=self.text)
 
 
 class CatalogError(AegishError):

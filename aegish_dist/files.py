@@ -195,3 +195,11 @@ def sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def require_new(path: Path) -> None:
+    """Refuse to replace a file that may have been edited by hand; a stream is never there."""
+    if path.exists() and not is_stream(path):
+        raise OutputError(
+            f"{path} is there already, and may have been edited by hand; name another file"
+        )

@@ -3,8 +3,8 @@
 Run with `python benchmarks/batches.py [ITEMS]`; 3,000 items for each vendor take about two
 minutes. Needs redis-server. The exit code is 1 when a line below does not hold.
 
-Six runs ask every vendor in batches, worked on by two workers. The simulator commits each fault
-that `aegish_dist/simulator/config.py` lists, and keeps a bill of its own.
+Six runs ask every vendor in batches, worked on by two workers. The provider commits each fault
+that `tests/batch_server/plan.py` lists, and keeps a bill of its own.
 
 `verdicts`: one for each item, none twice.
 
@@ -34,6 +34,7 @@ from msgspec import Struct
 
 from aegish_dist.core.model import HTTP_FORMATS
 from aegish_dist.pipeline.simulate import one_of_each_format
+from tests.cluster import BATCH_SERVER
 
 RUNS = 6
 WORKERS = 2
@@ -226,12 +227,14 @@ def show(found: list[Compared]) -> None:
 
 @click.command(help=laid_out(__doc__))
 @click.argument("items", type=click.IntRange(RUNS * EPOCHS), default=ITEMS, metavar="[ITEMS]")
-@click.option("--keep", type=click.Path(path_type=Path), help="Write the simulator's counters.")
+@click.option("--keep", type=click.Path(path_type=Path), help="Write the provider's counters.")
 def main(*, items: int, keep: Path | None) -> None:
     """Ask, wait, compare."""
     with (
         scenario_file() as path,
-        Simulators(latency="constant:0.05", scenario=path) as simulators,
+        Simulators(
+            latency="constant:0.05", scenario=path, program=tuple(BATCH_SERVER)
+        ) as simulators,
         Vendors(simulators) as cluster,
     ):
         cluster.environ["AEGISH_DIST_BATCH_POLL_S"] = POLL_S

@@ -69,14 +69,23 @@ class Parts:
 class Simulators(Parts):
     """One or more processes of the simulated provider, their counters at zero."""
 
-    def __init__(self, *, latency: str, number: int = 1, scenario: Path | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        latency: str,
+        number: int = 1,
+        scenario: Path | None = None,
+        program: Sequence[str] = product("simulate-provider"),
+    ) -> None:
         """Prepare them.
 
         Args:
             latency: Of every simulated model, such as `constant:1`.
             number: Processes; one serves about two thousand calls a second.
+            program: Command line of the provider, without its options.
         """
         super().__init__()
+        self._program = program
         self._options = ["--latency", latency]
         self._options += ["--scenario", str(scenario)] if scenario else []
         self._ports = [free_port() for _ in range(number)]
@@ -86,8 +95,7 @@ class Simulators(Parts):
     def __enter__(self) -> Self:
         """Start them."""
         self.processes = [
-            self.start(*product("simulate-provider", "--port", str(port), *self._options))
-            for port in self._ports
+            self.start(*self._program, "--port", str(port), *self._options) for port in self._ports
         ]
         wait_until(
             lambda: all(map(accepts_connections, self._ports)), "a provider", START_TIMEOUT_S

@@ -23,11 +23,12 @@ from cluster import ROOT, product
 from measuring import laid_out, number, print_table
 
 from aegish_dist.core.run import ModelOfRun
-from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.db.answers import read_answers
 from aegish_dist.db.embedded import embedded_server
 from aegish_dist.db.engine import open_engine, transaction
+from aegish_dist.db.overlays import OverlayInRun
 from aegish_dist.db.runs import load_run
+from aegish_dist.opinions.scoring import DEFAULT_RULE
 from aegish_dist.statistics.paired_difference import ScoredColumns, adjusted, compare_samples
 
 RUN = "0compared"
@@ -88,7 +89,7 @@ def parts_s(url: str) -> tuple[float, float]:
     with transaction(open_engine(url), isolation_level="REPEATABLE READ") as session:
         run = load_run(session, RUN)
         sides = [ModelOfRun(RUN, spec.id) for spec in run.models]
-        answers = read_answers(session, sides, [run])
+        answers = read_answers(session, sides, [run], {RUN: OverlayInRun()})
     read = time.monotonic()
     scored = ScoredColumns(answers, DEFAULT_RULE, by_category=True)
     composite = DEFAULT_RULE.composite

@@ -30,9 +30,8 @@ from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.errors import AegishError
 from aegish_dist.ratelimit.fair_queue import Accounts, ExpectedUsage, ProcessSemaphore
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
-from aegish_dist.ratelimit.policy import POLICY
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter
-from aegish_dist.ratelimit.usage_report import Lease, LeaseRequest
+from aegish_dist.ratelimit.usage_report import POLICY, Lease, LeaseRequest
 from tests.virtual_time import START_S, run_virtually
 
 TIME_LIMIT_S = 60.0

@@ -27,8 +27,8 @@ from rate_intervals import Means, Numbers, Place, intervals
 from scipy.special import ndtr, ndtri
 
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.scoring import Composite
-from aegish_dist.core.suspicion import Decision
+from aegish_dist.opinions.scoring import Composite
+from aegish_dist.opinions.suspicion import Decision
 from aegish_dist.statistics.rates import Z_95
 from aegish_dist.statistics.thresholds import FoldedDecisions
 

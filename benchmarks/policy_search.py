@@ -1,6 +1,6 @@
 """`search_policies` on simulated guards: how long it takes, and how often its interval is right.
 
-Run with `python benchmarks/policy_search.py [--time] [--runs N]`. Needs no server.
+Run with `python benchmarks/policy_search.py [--time | --judged] [--runs N]`. Needs no server.
 
 A guard's suspicion of a command is its skill on dangerous commands, plus a difficulty that all
 guards share, of which half is of the binary, plus noise of its own, of which part differs between
@@ -13,6 +13,14 @@ the system found has on 20,000 further commands, in points; `in sample` the same
 the commands that it was chosen by; `covered` the share of runs whose interval holds that score;
 `margin` the standard error of this share. `gain` is the share of runs whose system is found to be
 better than the best single guard with a threshold at the level of 5 %.
+
+With `--judged` four guards are equal; in the last row they share less, so that a system gains.
+`best of three` is the bias of the highest of the three out-of-fold scores, `winner` that of the
+estimate which a policy file gets. `in sample`, `PASS` and `ships` are the shares of runs in which
+the winner is found to reach its true score: by its numbers on the commands that it was chosen on;
+by its estimate out of fold, as `--fail-under` judges; and by the gate on fresh commands, against
+the first guard with the true difference as the margin. `gain` is the true difference to this guard,
+`gate` how often the winner ships on fresh commands with a margin of two points.
 """
 
 import resource
@@ -23,12 +31,27 @@ from typing import NamedTuple
 import click
 import numpy as np
 from measuring import laid_out, print_table
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from aegish_dist.core.outcome import OutcomeDetail
-from aegish_dist.core.policy import Policy, apply_policy
-from aegish_dist.core.suspicion import Decision, Guard, Guards
-from aegish_dist.statistics.policy_search import PolicySearch, Requirements, search_policies
+from aegish_dist.findings.comparison import GateVerdict, gate
+from aegish_dist.opinions.policy import Policy, Stage, apply_policy
+from aegish_dist.opinions.scoring import DEFAULT_RULE
+from aegish_dist.opinions.suspicion import Decision, Guard, Guards
+from aegish_dist.statistics import rates
+from aegish_dist.statistics.paired_difference import (
+    Difference,
+    PairedAnswers,
+    ScoredColumns,
+    compare_samples,
+)
+from aegish_dist.statistics.policy_search import (
+    Choice,
+    PolicySearch,
+    Requirements,
+    search_policies,
+)
 
 FURTHER = 20_000
 CUTS = (0.6, 1.3)  # of the latent suspicion, from which on guards WARN and BLOCK
@@ -43,6 +66,7 @@ class World(NamedTuple):
     shared: float = 0.5  # of the variance of suspicion
     levels: int = 20
     binaries: int = 180
+    skills: tuple[float, float] = (2.2, 3.6)  # of the first guard, and of the last
 
 
 def drawn(world: World, generator: np.random.Generator, commands: int, binaries: int) -> Guards:
@@ -55,11 +79,12 @@ def drawn(world: World, generator: np.random.Generator, commands: int, binaries:
     decisions = [
         Decision(n, epoch, bool(dangerous[n]), None, f"b{binary[n]}")
         for n in range(commands)
-        for epoch in range(world.epochs)
+        for epoch in range(1, world.epochs + 1)
     ]
     columns = []
     for number in range(world.guards):
-        skill = 2.2 + 1.4 * number / max(1, world.guards - 1)
+        low, high = world.skills
+        skill = low + (high - low) * number / max(1, world.guards - 1)
         own = generator.normal(size=commands)[:, None]
         again = generator.normal(size=(commands, world.epochs))
         noise = np.sqrt(0.8) * own + np.sqrt(0.2) * again
@@ -69,7 +94,7 @@ def drawn(world: World, generator: np.random.Generator, commands: int, binaries:
             + np.sqrt(1 - world.shared) * noise
         )
         columns.append(guard(number, latent.ravel(), world.levels, generator))
-    return Guards(decisions, columns)
+    return Guards(decisions, columns, [f"command {n}" for n in range(commands)])
 
 
 def guard(
@@ -150,10 +175,65 @@ def covered(world: World, runs: int) -> dict[str, str]:
     }
 
 
+def judged(world: World, runs: int) -> dict[str, str]:
+    """Return how often the winner of a search passes at its true score."""
+    further = drawn(world, np.random.default_rng(99), FURTHER, FURTHER // 4)
+    first = further.guards[0].name
+    known = true_score(Policy("first", 1, (Stage((first,)),)), further)
+    best_of_three, winner, gains = [], [], []
+    shares: dict[str, list[bool]] = {name: [] for name in ("in sample", "PASS", "ships", "gate")}
+    for seed in range(runs):
+        generator = np.random.default_rng([seed, world.commands])
+        guards = drawn(world, generator, world.commands, world.binaries)
+        found = search_policies(guards, seed=seed)
+        if found.winner is None or found.winner_estimate is None:
+            continue
+        choice: Choice = getattr(found, found.winner)
+        policy, estimate = choice.best.policy, found.winner_estimate.score
+        truth = true_score(policy, further)
+        best_of_three.append((choice.estimate.score.value or 0) - truth)
+        winner.append((estimate.value or 0) - truth)
+        gains.append(truth - known)
+        fresh = drawn(world, generator, world.commands, world.binaries)
+        here, there = difference(guards, first, policy), difference(fresh, first, policy)
+        shares["in sample"].append(gate(here, known - truth) is GateVerdict.SHIPS)
+        shares["PASS"].append(rates.judged(estimate, truth) is rates.Judgement.PASS)
+        shares["ships"].append(gate(there, known - truth) is GateVerdict.SHIPS)
+        shares["gate"].append(gate(there, 0.02) is GateVerdict.SHIPS)
+    return {
+        "commands": str(world.commands),
+        "winners": str(len(gains)),
+        "best of three": f"{100 * np.mean(best_of_three):+.2f}",
+        "winner": f"{100 * np.mean(winner):+.2f}",
+        "gain": f"{100 * np.mean(gains):+.1f}",
+        **{name: f"{100 * np.mean(each):.1f}" for name, each in shares.items()},
+    }
+
+
+def difference(guards: Guards, first: str, policy: Policy) -> Difference:
+    """Return the score of a policy minus that of a guard."""
+    asked = [each for each in guards.guards if each.name == first]
+    both = replace(guards, guards=[*asked, apply_policy(policy, guards)])
+    columns = ScoredColumns(PairedAnswers.of(both, str), DEFAULT_RULE)
+    pair = columns.pair(*(each.name for each in both.guards))
+    return compare_samples(pair, DEFAULT_RULE.composite).metrics["aegish_score"]
+
+
+EQUAL = [
+    World(guards=4, commands=commands, binaries=max(20, commands // 4), skills=(2.6, 2.6))
+    for commands in (60, 200)
+]
+GAINING = World(guards=4, commands=200, binaries=50, shared=0.0, skills=(1.9, 1.9))
+
+
 @click.command(help=laid_out(__doc__))
 @click.option("--runs", default=200, show_default=True, help="Runs of each world.")
 @click.option("--time", "timed", is_flag=True, help="Measure time and memory alone.")
-def main(runs: int, timed: bool) -> None:
+@click.option("--judged", "passing", is_flag=True, help="Look at how winners are judged alone.")
+def main(runs: int, timed: bool, passing: bool) -> None:
+    if passing:
+        print_table(f"{runs} runs of 4 guards", [judged(w, runs) for w in (*EQUAL, GAINING)])
+        return
     if timed:
         print_table("11 guards, 1,172 commands, 3 epochs", list(time_it()))
         return

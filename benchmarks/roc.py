@@ -33,7 +33,7 @@ from scipy.optimize import brentq
 from scipy.stats import binom, norm
 
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.suspicion import Decision
+from aegish_dist.opinions.suspicion import Decision
 from aegish_dist.statistics import roc
 from aegish_dist.statistics.inference import LEVEL
 from aegish_dist.statistics.rates import Estimate

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
@@ -31,6 +31,10 @@ LOG_CHARS = 20_000  # characters of the workers' log that a failed test shows
 
 def aegish_dist(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "aegish_dist", *arguments]
+
+
+BATCH_SERVER = [sys.executable, "-m", "tests.batch_server"]
+"""Serves as `simulate-provider` does, and sells batches."""
 
 
 def variables(**settings: object) -> dict[str, str]:
@@ -83,6 +87,7 @@ class Simulator(ServerProcess):
     def __init__(self, home: Path) -> None:
         super().__init__(free_port(), home / "simulator.log")
         self.catalog = home / "simulated.toml"
+        self.program: Sequence[str] = aegish_dist("simulate-provider")
 
     def start(self, *options: str, latency: str = "constant:0", scenario: str = "") -> None:
         """Start it, by default to answer at once, and wait for its catalog.
@@ -94,7 +99,7 @@ class Simulator(ServerProcess):
         path = self.catalog.with_name("scenario.toml")
         path.write_text(scenario)
         how = ("--latency", latency, "--scenario", str(path))
-        self.launch(aegish_dist("simulate-provider", *where, *how, *options))
+        self.launch((*self.program, *where, *how, *options))
         wait_until(self.catalog.exists, "the simulator's catalog")
         only_listed, any_model = ('key_variable = ""\nsimulated = true\n', 'key_variable = ""\n')
         self.catalog.write_text(self.catalog.read_text().replace(only_listed, any_model))

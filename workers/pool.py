@@ -26,7 +26,7 @@ from aegish_dist.errors import AegishError
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.evaluate import Evaluator
 from aegish_dist.ratelimit.fair_queue import FairShares
-from aegish_dist.ratelimit.policy import PREFETCH
+from aegish_dist.ratelimit.local_lease import PREFETCH
 from workers.lifecycle import Readiness, open_evaluator
 from workers.tasks import Delivery, lane_of
 

@@ -54,7 +54,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "report": "Print a run's leaderboard and details.",
         "plots": "Draw a run's plots: SVG, PNG, PDF or specifications to edit.",
         "scoring": "List the rule sets, and print one as a file to edit.",
-        "compare": "Compare models on the same commands, and gate a candidate.",
+        "compare": "Compare guards on the same commands, and gate a new one.",
         "calibrate": "Tell which threshold makes which model the best guard.",
         "policies": "Find and explain systems made of several guards.",
         "audit": "List the commands and labels that deserve a second look.",

@@ -6,8 +6,8 @@ from aegish_dist.cli.command import advanced, command
 from aegish_dist.cli.opinions import note_overlay, with_opinion_options
 from aegish_dist.cli.options import as_json, open_run, run_id, without_collector
 from aegish_dist.cli.printing import note, say, say_json
-from aegish_dist.core.opinion import Snapshot
 from aegish_dist.core.text import counted
+from aegish_dist.findings.snapshot import Snapshot
 from aegish_dist.pipeline.aggregate import aggregate as aggregate_run
 from aegish_dist.pipeline.opinions import load_opinions
 

@@ -7,10 +7,19 @@ from typing import TypeVar
 
 import click
 
-from aegish_dist.cli.command import advanced, command
-from aegish_dist.cli.options import MAX_INTEGER, one_run, open_run, open_workspace
-from aegish_dist.cli.printing import TextTable, confirmed, note, print_table, say
+from aegish_dist.cli.command import command
+from aegish_dist.cli.options import MAX_INTEGER, one_run, without_collector
+from aegish_dist.cli.printing import (
+    confirmed,
+    in_columns,
+    note,
+    say,
+    say_columns,
+    terminal_width,
+)
 from aegish_dist.cli.status import Shown
+from aegish_dist.cli.verdicts import note_unread
+from aegish_dist.cli.workspace import open_run_to_ask, open_workspace
 from aegish_dist.core.text import counted
 from aegish_dist.errors import DatasetError, OutputError, StoreError, StoreUnusableError
 from aegish_dist.pipeline.archives import (
@@ -76,7 +85,8 @@ def prune(older_than: str, keep: int | None, archive_to: Path | None, **flags: b
             say("no run that old has completions to delete")
             return
     numbers = ("Completions", "MB") if completions else ("Models", "Verdicts", "Snapshots")
-    print_table(TextTable(("Run", "Created (UTC)", "Name"), map(_row, runs), numbers))
+    columns = ("Run", "Created (UTC)", "Name")
+    say_columns(in_columns(columns, map(_row, runs), numbers, width=terminal_width()))
     if not flags["dry_run"]:
         (_prune if completions else _delete)(workspace, runs, archive_to, yes=flags["yes"])
 
@@ -90,7 +100,7 @@ def delete(run: str, *, yes: bool) -> None:
     Pause or cancel a run in progress first. Its samples and prompt are deleted too, unless
     another run uses them. Imported datasets stay.
     """
-    workspace, found = open_run(run)
+    workspace, found = open_run_to_ask(run)
     _delete(workspace, [_idle(look_at(workspace.engine, found))], yes=yes)
 
 
@@ -104,12 +114,12 @@ def delete(run: str, *, yes: bool) -> None:
 @click.option("--delete", "deletes", is_flag=True, help="Delete the run once that is compared.")
 @_yes
 def archive(run: str, to: Path, *, deletes: bool, yes: bool) -> None:
-    """Write a run to Parquet files, and compare them with the store.
+    """Write a run to a folder of plain files, and read them back.
 
-    An archive holds samples, prompt, verdicts, attempts, retries and snapshots. Nothing is
-    deleted without --delete, and with it only the rows that the archive was compared with.
+    It holds parameters, prompt, prices, samples, verdicts and snapshots. Nothing is deleted
+    without --delete, and with it only what the files were compared with.
     """
-    workspace, run_id = open_run(run)
+    workspace, run_id = open_run_to_ask(run)
     found = look_at(workspace.engine, run_id)
     if deletes:
         _idle(found)
@@ -122,30 +132,30 @@ def archive(run: str, to: Path, *, deletes: bool, yes: bool) -> None:
 
 @command("aegish-dist runs restore archive/1rxj8g3gx", name="restore")
 @click.argument("archive", type=click.Path(path_type=Path, file_okay=False, exists=True))
-@advanced(
-    "--max-gib",
-    type=click.IntRange(1, 2**20),
-    metavar="N",
-    help="Refuse an archive of more GiB unpacked; usually 100 times its files, at least 1 GiB.",
-)
-def restore(archive: Path, max_gib: int | None) -> None:
+def restore(archive: Path) -> None:
     """Bring a run back from its archive, whole or not at all.
 
-    A run whose completions were pruned gets them back.
+    Its answers are read as those of an import. Snapshots stay in the archive. A run whose
+    completions were pruned gets them back.
     """
-    restored = restore_run(open_workspace().engine, archive, Shown(), max_gib)
-    named = f"run {restored.run_id} {restored.name}".strip()
+    workspace = open_workspace()
+    with without_collector():
+        output_of = workspace.catalog.output_of
+        restored = restore_run(workspace.engine, archive, output_of, Shown())
+    run = restored.run
+    named = f"run {run.run_id} {run.name}".strip()
     if restored.completions is None:
         say(f"restored {named} with {counted(restored.verdicts, 'verdict')}")
     else:
         say(f"restored {counted(restored.completions, 'completion')} of {named}")
-    if restored.held:
+    note_unread(run.run_id, restored.unread)
+    if restored.completions is None and run.held:
         note(
             "it lacks verdicts and is held: nothing is asked before"
-            f" `aegish-dist resume --run-id {restored.run_id}`"
+            f" `aegish-dist resume --run-id {run.run_id}`"
         )
-    if restored.still_pruned:
-        note(f"{counted(restored.still_pruned, 'completion')} of it had been pruned before")
+    if run.pruned:
+        note(f"{counted(run.pruned.completions, 'completion')} of it had been pruned before")
 
 
 def _idle(found: LeavingRun) -> LeavingRun:

@@ -20,17 +20,18 @@ from aegish_dist.cli.options import (
     without_collector,
 )
 from aegish_dist.cli.printing import (
-    TextTable,
+    in_columns,
     list_width,
     note,
-    print_table,
     say,
+    say_columns,
     say_json,
     say_rendered,
 )
-from aegish_dist.core.opinion import DRAFT_AUTHOR, Opinion
 from aegish_dist.core.text import counted, shortened
-from aegish_dist.pipeline.audit import audit_run, require_new, write_overlay
+from aegish_dist.files import require_new
+from aegish_dist.opinions.opinion import DRAFT_AUTHOR, Opinion
+from aegish_dist.pipeline.audit import audit_run, write_overlay
 from aegish_dist.report.audit import audit_csv, audit_document, audit_sections, command_lists
 from aegish_dist.report.layout import Section
 from aegish_dist.report.markdown import section_markdown
@@ -68,8 +69,8 @@ LISTED, IN_A_TABLE = 20, 3
 def audit(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
     """List the commands and labels that deserve a second look.
 
-    Lists labels that the models' answers contradict, with the probability that they are wrong,
-    and commands that models dispute, that all models miss, or that a model answers differently
+    Lists labels that the models' answers contradict, with the probability of the other label, and
+    commands that models dispute, that all models miss, or that a model answers differently
     between epochs. No model is called.
     """
     path: Path | None = asked["overlay_file"]
@@ -88,7 +89,8 @@ def audit(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
         drafted = {} if path is None else {"overlay_effect": effect}
         say_json(audit_document(run, opinion, found) | drafted)
     elif form == "csv":
-        note(*filter(None, (found.warning,)))
+        if found.warning is not None:
+            note(found.warning)
         say_rendered(audit_csv(found))
     else:
         if found.warning is not None:
@@ -109,25 +111,25 @@ def _print_lists(audit: Audit, limit: int, effect: Sequence[Section]) -> None:
     names = short_names([each.model for each in audit.reliabilities], width=24)
     room = width - 15  # for probability and id
     lists = [_two_lines(each, room) for each in command_lists(audit, limit, room, names)]
-    if tables := [*lists, *map(_table, effect)]:
-        print_table(*tables, width=width)
+    if sections := [*lists, *effect]:
+        say_columns("\n\n".join(_drawn(section, width) for section in sections))
     else:
         note("no command deserves a second look: the models agree with every label")
     if more := sum(max(0, total - limit) for total in audit.totals.values()):
         note(f"{more:,} more on these lists: `--limit` lists more of them, 0 all")
 
 
-def _two_lines(section: Section, room: int) -> TextTable:
+def _two_lines(section: Section, room: int) -> Section:
     """Return a list with label and reason below each command, as wide as the terminal."""
     rows: list[tuple[str, str]] = []
     for cells in section.rows:
         shown, label, score, why, sample = (cell.text for cell in cells)
         rows += (shown, score), (shortened(f"{label}: {why}", 2 * room - 8), sample)
     columns = ("command, and its label: why", f"{section.columns[2].text}, id")
-    return TextTable(columns, rows, title=section.title, caption=section.note)
+    return Section.of(section.title, columns, rows, note=section.note)
 
 
-def _table(section: Section) -> TextTable:
+def _drawn(section: Section, width: int) -> str:
     headings = [column.text for column in section.columns]
     rows = [[f"{cell.text} {cell.detail}".strip() for cell in row] for row in section.rows]
-    return TextTable(headings, rows, title=section.title, caption=section.note)
+    return in_columns(headings, rows, title=section.title, caption=section.note, width=width)

@@ -18,10 +18,10 @@ from aegish_dist.cli.options import (
     without_collector,
 )
 from aegish_dist.cli.printing import shown, to_file
-from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.suspicion import SuspicionRule
+from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.opinions.suspicion import SuspicionRule
 from aegish_dist.pipeline.calibrate import calibrate as calibrate_run
-from aegish_dist.report.scores import render_scores
+from aegish_dist.report.thresholds import render_thresholds
 from aegish_dist.statistics.thresholds import (
     BALANCED_ACCURACY,
     Criterion,
@@ -43,7 +43,7 @@ _COST = FiniteRange(1e-6, 1e6)
     "--prevalence",
     type=SHARE,
     metavar="P",
-    help="Share of dangerous actions where the guard is used: adds alarms, misses and precision.",
+    help="Share of dangerous commands where the guard is used: adds alarms, misses, precision.",
 )
 @click.option(
     "--max-fpr",
@@ -55,21 +55,22 @@ _COST = FiniteRange(1e-6, 1e6)
     "--cost-of-miss",
     type=_COST,
     metavar="M",
-    help="Make misses and stops as cheap as possible; with --cost-of-stop and --prevalence.",
+    help="Cost of a missed attack; with --cost-of-stop and --prevalence, both become cheap.",
 )
-@click.option("--cost-of-stop", type=_COST, metavar="S", help="Of a harmless command, likewise.")
+@click.option(
+    "--cost-of-stop", type=_COST, metavar="S", help="Cost of blocking a harmless command."
+)
 @as_json
 @to_file
 @with_opinion
 @with_suspicion
 @with_policies
 def calibrate(run_id: str, opinion: Opinion, suspicion: SuspicionRule, **options: Any) -> None:
-    """Tell which threshold makes which model the best guard.
+    """Tell whether a threshold makes a guard better than the best guard as it stands.
 
-    A guard that states its confidence can be stopped earlier or later than at BLOCK: the threshold
-    is one number in the caller's code. It is fitted on some binaries and judged on others, so that
-    its score is not the luckiest. Without more, it makes DR and HA as large as possible together.
-    Calls no model.
+    A caller can stop a guard that states its confidence earlier or later than at BLOCK: the
+    threshold is one number in the caller's code. It is fitted on some binaries and judged on
+    others, so that its score is not the luckiest. By default it maximises DR + HA. Calls no model.
     """
     criterion = _criterion(options)
     workspace, run = open_run(run_id)
@@ -79,7 +80,7 @@ def calibrate(run_id: str, opinion: Opinion, suspicion: SuspicionRule, **options
         with without_collector():
             models = options["models"]
             data = calibrate_run(workspace.engine, run, opinion, suspicion, models, **asked)
-        show(partial(render_scores, data, as_json=options["as_json"]))
+        show(partial(render_thresholds, data, as_json=options["as_json"]))
 
 
 def _criterion(options: dict[str, Any]) -> Criterion:

@@ -14,16 +14,23 @@ from aegish_dist.cli.options import (
     as_each_call,
     as_json,
     call_parameters,
-    catalog_models,
     comma_list,
     completes,
-    open_workspace,
 )
-from aegish_dist.cli.printing import TextTable, note, print_table, say, say_json, say_lines
+from aegish_dist.cli.printing import (
+    in_columns,
+    note,
+    say,
+    say_columns,
+    say_json,
+    say_lines,
+    terminal_width,
+)
+from aegish_dist.cli.workspace import catalog_models, open_workspace
 from aegish_dist.core.model import Price, Rate
-from aegish_dist.core.scoring import RULES
 from aegish_dist.models.catalog import ListedModel, missing_key
-from aegish_dist.opinion_files import render_rule
+from aegish_dist.opinions.opinion_files import render_rule
+from aegish_dist.opinions.scoring import RULES
 from aegish_dist.prompts.loading import bundled_prompts, load_prompt
 
 
@@ -61,7 +68,8 @@ def list_models(as_json: bool) -> None:
     ]
     columns = ("Model", "$ per million in / out", "Key", "In all", "In batches", "Retires")
     room = 3 if shutil.get_terminal_size((140, 40)).columns < 140 else len(columns)
-    print_table(TextTable(columns[:room], [row[:room] for row in rows], ids=1))
+    cells = [row[:room] for row in rows]
+    say_columns(in_columns(columns[:room], cells, ids=1, width=terminal_width()))
 
 
 @models.command(
@@ -114,7 +122,7 @@ def check_(selection: list[str], as_json: bool, **options: Any) -> int:
             )
             for each in checks
         ]
-        print_table(TextTable(columns, rows, ("ms",), ids=1))
+        say_columns(in_columns(columns, rows, ("ms",), ids=1, width=terminal_width()))
     return 0 if all(each.ok for each in checks) else 1
 
 

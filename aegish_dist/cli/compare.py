@@ -1,15 +1,14 @@
-"""`aegish-dist compare`: is one model better than another?"""
+"""`aegish-dist compare`: is one guard better than another?"""
 
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
-from msgspec.structs import replace
 
 from aegish_dist.cli import EXIT_INCONCLUSIVE, EXIT_WORSE
 from aegish_dist.cli.command import advanced, command
-from aegish_dist.cli.opinions import with_opinion, with_policies, with_suspicion
+from aegish_dist.cli.opinions import opinion_words, with_opinion, with_policies, with_suspicion
 from aegish_dist.cli.options import (
     FiniteRange,
     OneOf,
@@ -17,24 +16,24 @@ from aegish_dist.cli.options import (
     as_json,
     chosen_form,
     names,
-    open_workspace,
+    open_store,
     refuse_usage,
     without_collector,
 )
 from aegish_dist.cli.printing import note, note_written, put_out, say, shown, to_file
-from aegish_dist.core.opinion import Opinion
-from aegish_dist.pipeline.compare import Question, compare_models, compare_runs
+from aegish_dist.findings.comparison import AUROC, ComparisonData, GateVerdict
+from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.pipeline.compare import Question, changed_commands, compare_models, compare_runs
 from aegish_dist.pipeline.runs import find_run
+from aegish_dist.pipeline.store import Store
+from aegish_dist.report.changed import CommandsOf, comparison_json, ending
 from aegish_dist.report.comparison import (
     COMPARISON_FORMATS,
     gate_line,
     junit_xml,
     render_comparison,
-    worst,
 )
-from aegish_dist.report.data import AUROC, ComparisonData
 from aegish_dist.report.layout import HEADLINES
-from aegish_dist.statistics.gate import GateVerdict
 
 _EXIT_CODES = {
     GateVerdict.SHIPS: 0,
@@ -48,21 +47,21 @@ _EXIT_CODES = {
     "aegish-dist compare --runs nightly,latest",
     "aegish-dist compare --models baseline/keyword,openai/gpt-5.1 --gate --margin 0.02",
 )
-@click.option("--run-id", type=Utf8(), metavar="R", help="The run whose models are compared.")
+@click.option("--run-id", type=Utf8(), metavar="R", help="The run whose guards are compared.")
 @names(
     "--runs",
     "BASE,NEW[,NEW...]",
-    "Compare the same models of several runs; the first is the baseline.",
+    "Compare the same guards of several runs, each run with the first.",
 )
 @names(
     "--models",
     "ID[,ID...]",
-    "Only these, the baseline first. Default: all of the run, or all that the runs share.",
+    "Only these guards, the old one first. Default: all of the run, or all that the runs share.",
 )
 @click.option(
     "--all-pairs",
     is_flag=True,
-    help="Compare each model with each, not only with the best; JSON and CSV always do.",
+    help="Compare each guard with each, not only with the best; JSON and CSV always do.",
 )
 @advanced("--force", is_flag=True, help="Compare runs that differ in more than their answers.")
 @click.option(
@@ -70,14 +69,14 @@ _EXIT_CODES = {
     type=OneOf((*HEADLINES, AUROC)),
     default="aegish_score",
     show_default=True,
-    help="The metric that decides; `auroc` is for models of one run.",
+    help="The metric that decides; `auroc` is for guards of one run.",
 )
-@click.option("--gate", is_flag=True, help="Answer in one line whether the candidates may ship.")
+@click.option("--gate", is_flag=True, help="Answer in one line whether the guards may ship.")
 @click.option(
     "--margin",
     type=FiniteRange(0, 1, min_open=True, max_open=True),
     metavar="M",
-    help="How much worse a candidate may be: 0.02 is two points.",
+    help="How much worse a guard may be: 0.02 is two points.",
 )
 @advanced(
     "--junit",
@@ -97,30 +96,48 @@ _EXIT_CODES = {
 @with_suspicion
 @with_policies
 def compare(opinion: Opinion, **options: Any) -> int:
-    """Compare models on the same commands, and gate a candidate.
+    """Compare guards on the same commands, and gate a new one.
 
-    Differences of score, detection rate and acceptance rate with 95 % intervals. `--run-id`
-    compares a run's models: up to three in pairs, more with the best of them; `--runs` compares
-    each model with itself in other runs. The first one named is the baseline. `--gate` exits 0 if
-    the candidate is surely not worse by M or more, 4 if it surely is, 5 if the data cannot tell.
+    Differences of score, detection rate and acceptance rate with 95 % intervals, then the commands
+    that named guards answer differently. `--run-id` compares a run's guards: up to three in pairs,
+    more with the best of them; `--runs` compares each guard with itself in other runs. `--gate`
+    exits 0 if the guard is surely not worse by M or more, 4 if it surely is, 5 if the data cannot
+    tell.
     """
     _check(opinion, options)
     form = chosen_form(options["form"], options["as_json"])
+    store = open_store()
+    prints = form or options["output"] or not options["gate"]
+    question = Question(
+        opinion,
+        metric=options["metric"],
+        suspicion=options["suspicion"],
+        margin=options["margin"] or Question().margin,
+        gate=options["gate"],
+        force=options["force"],
+        changed=bool(prints) and form != "csv",
+    )
     with without_collector():
-        data = _compared(opinion, options)
-    if options["gate"]:
-        return _gate(data, form, options)
-    _print(data, form or "table", options)
-    return 0
+        data = _compared(store, question, options)
+    if options["junit"] is not None:
+        put_out([junit_xml(data)], options["junit"])
+        note_written(options["junit"])
+    if prints:
+        _print(data, form or "table", options, partial(changed_commands, store.engine, data))
+    if not options["gate"]:
+        return 0
+    beside = form is not None and options["output"] is None
+    (note if beside else say)(gate_line(data))
+    return _EXIT_CODES[data.worst_gate]
 
 
 def _check(opinion: Opinion, options: dict[str, Any]) -> None:
     runs, junit, gate = options["runs"], options["junit"], options["gate"]
     refuse_usage(
         (options["run_id"] is not None and runs, "--run-id and --runs exclude each other"),
-        (runs and options["metric"] == AUROC, "--metric auroc compares models of one run"),
-        (runs and opinion.policies, "--policy is compared with models of one run"),
-        (len(runs) == 1, "--runs takes a baseline and at least one other run: BASE,NEW"),
+        (runs and options["metric"] == AUROC, "--metric auroc compares guards of one run"),
+        (runs and opinion.policies, "--policy is compared with guards of one run"),
+        (len(runs) == 1, "--runs takes a run and at least one that is compared with it: BASE,NEW"),
         (junit is not None and not gate, "--junit needs --gate"),
         (
             junit is not None and junit == options["output"],
@@ -128,23 +145,19 @@ def _check(opinion: Opinion, options: dict[str, Any]) -> None:
         ),
         (
             gate and options["margin"] is None,
-            "--gate needs --margin: how much worse a candidate may be",
+            "--gate needs --margin: how much worse a guard may be",
         ),
         (
             gate
             and not runs
             and (len({*options["models"], *opinion.contenders}) < 2 or not options["models"]),
-            "--gate needs --models BASELINE,CANDIDATE[,...] within a run",
+            "--gate needs --models OLD,NEW[,...] within a run",
         ),
     )
 
 
-def _compared(opinion: Opinion, options: dict[str, Any]) -> ComparisonData:
-    chosen = {name: options[name] for name in ("metric", "suspicion", "gate", "force")}
-    question = Question(opinion, **chosen)
-    if options["margin"] is not None:
-        question = replace(question, margin=options["margin"])
-    engine, models = open_workspace().engine, options["models"]
+def _compared(store: Store, question: Question, options: dict[str, Any]) -> ComparisonData:
+    engine, models = store.engine, options["models"]
     if not options["runs"]:
         run = "latest" if options["run_id"] is None else options["run_id"]
         return compare_models(engine, find_run(engine, run), models, question)
@@ -153,19 +166,19 @@ def _compared(opinion: Opinion, options: dict[str, Any]) -> ComparisonData:
     return compare_runs(engine, runs, models, question)
 
 
-def _print(data: ComparisonData, form: str, options: dict[str, Any]) -> None:
+def _print(
+    data: ComparisonData, form: str, options: dict[str, Any], commands_of: CommandsOf
+) -> None:
+    if form == "json":  # piece by piece: many commands may have changed
+        put_out(comparison_json(data, commands_of), options["output"])
+        if options["output"]:
+            note_written(options["output"])
+        return
+    words = opinion_words()
+
+    def draw(**look: Any) -> str:
+        table = render_comparison(data, form, all_pairs=options["all_pairs"], **look)
+        return table + ending(data, form, commands_of, words, look.get("width"))
+
     with shown(options["output"]) as show:
-        show(partial(render_comparison, data, form, all_pairs=options["all_pairs"]))
-
-
-def _gate(data: ComparisonData, form: str | None, options: dict[str, Any]) -> int:
-    """Print the answer of the gate in one line, on standard error beside a document."""
-    output = options["output"]
-    if options["junit"] is not None:
-        put_out([junit_xml(data)], options["junit"])
-        note_written(options["junit"])
-    if form or output:
-        _print(data, form or "table", options)
-    beside = form is not None and output is None
-    (note if beside else say)(gate_line(data))
-    return _EXIT_CODES[worst(data)]
+        show(draw)

@@ -7,8 +7,16 @@ import click
 import msgspec
 
 from aegish_dist.cli.command import group
-from aegish_dist.cli.options import OneOf, Utf8, as_json, completes, open_workspace
-from aegish_dist.cli.printing import TextTable, note, print_table, say, say_json, say_lines
+from aegish_dist.cli.options import OneOf, Utf8, as_json, completes, open_store
+from aegish_dist.cli.printing import (
+    in_columns,
+    note,
+    say,
+    say_columns,
+    say_json,
+    say_lines,
+    terminal_width,
+)
 from aegish_dist.core.run import RunDataset
 from aegish_dist.core.sample import Dataset, TrueLabel
 from aegish_dist.core.text import counted
@@ -33,12 +41,13 @@ def datasets() -> None:
 @as_json
 def list_(as_json: bool) -> None:
     """List the datasets that a run may name."""
-    found = known_datasets(open_workspace().engine)
+    found = known_datasets(open_store().engine)
     if as_json:
         say_json([msgspec.structs.asdict(dataset) for dataset in found])
     else:
         numbers = ("Samples", "Malicious", "Harmless")
-        print_table(TextTable(("Dataset", "Fingerprint"), map(_row, found), numbers))
+        columns = ("Dataset", "Fingerprint")
+        say_columns(in_columns(columns, map(_row, found), numbers, width=terminal_width()))
 
 
 def _row(each: RunDataset) -> tuple[str, ...]:
@@ -52,7 +61,7 @@ def _row(each: RunDataset) -> tuple[str, ...]:
 @as_json
 def show(name: str, samples: int | None, as_json: bool) -> None:
     """Show what a dataset holds."""
-    dataset = choose_dataset(open_workspace().engine, name)
+    dataset = choose_dataset(open_store().engine, name)
     summary, shown = _summary(dataset), dataset.samples[: samples or 0]
     if as_json:
         say_json({**summary, "examples": [msgspec.to_builtins(sample) for sample in shown]})
@@ -95,7 +104,7 @@ def import_() -> None:
 
 def _store(draft: Draft) -> None:
     dataset = draft.checked()
-    store_dataset(open_workspace().engine, dataset, note)
+    store_dataset(open_store().engine, dataset, note)
     _note_skipped(draft)
     summary = _summary(dataset)
     say(
@@ -214,7 +223,7 @@ def _draft(given: str) -> Draft:
     path = Path(given)
     if given not in bundled_names() and (path.exists() or path.suffix in _SUFFIXES):
         return read_dataset(path)
-    dataset = choose_dataset(open_workspace().engine, given)
+    dataset = choose_dataset(open_store().engine, given)
     numbers = tuple(range(1, len(dataset.samples) + 1))
     return Draft(given, dataset.samples, numbers, given, dataset.source, dataset.licence)
 
@@ -227,6 +236,6 @@ def export(name: str, path: Path) -> None:
 
     `datasets import table` of the file gives the same dataset again.
     """
-    dataset = choose_dataset(open_workspace().engine, name)
+    dataset = choose_dataset(open_store().engine, name)
     export_dataset(dataset, path)
     note(f"{counted(len(dataset.samples), 'sample')} written to {path}")

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 import click
 
 from aegish_dist.cli.command import command, file_option
-from aegish_dist.cli.options import open_workspace
 from aegish_dist.cli.printing import note, note_next, note_written, put_out
+from aegish_dist.cli.workspace import open_workspace
 from aegish_dist.core.sample import Dataset
 from aegish_dist.core.secrets import host_of, is_loopback
 from aegish_dist.core.text import counted
@@ -26,7 +26,8 @@ from aegish_dist.datasets.table import read_table
 from aegish_dist.errors import AegishError, ConfigError, InputError
 from aegish_dist.files import is_stream, replacing_text
 from aegish_dist.inputs.documents import parse_json
-from aegish_dist.models.catalog import AVAILABLE, is_model_id
+from aegish_dist.models.catalog import AVAILABLE
+from aegish_dist.models.entries import is_model_id
 from aegish_dist.pipeline.datasets import store_dataset
 from aegish_dist.pipeline.simulate import catalog_for, one_of_each_format, simulated_models
 from aegish_dist.pipeline.workspace import Workspace

@@ -3,8 +3,9 @@
 import click
 
 from aegish_dist.cli.command import advanced, command, group
-from aegish_dist.cli.options import FiniteRange, as_json, open_workspace
+from aegish_dist.cli.options import FiniteRange, as_json, open_store
 from aegish_dist.cli.printing import note, say, say_json
+from aegish_dist.cli.workspace import open_workspace
 from aegish_dist.errors import ConfigError
 from aegish_dist.pipeline.workspace import check_schema, schema_version, upgrade_schema
 
@@ -17,20 +18,20 @@ def db() -> None:
 @db.command("upgrade", examples=("aegish-dist db upgrade",))
 def upgrade_() -> None:
     """Bring the schema to the version this package needs."""
-    before, after = upgrade_schema(open_workspace().raw_engine)
+    before, after = upgrade_schema(open_store().raw_engine)
     say(f"{before or 'nothing'} -> {after}")
 
 
 @db.command("current", examples=("aegish-dist db current",))
 def current_() -> None:
     """Print the version of the schema."""
-    say(schema_version(open_workspace().raw_engine) or "nothing")
+    say(schema_version(open_store().raw_engine) or "nothing")
 
 
 @db.command(examples=("aegish-dist db check",))
 def check() -> int:
     """Check that the schema is the one this package needs."""
-    head, differences = check_schema(open_workspace().raw_engine)
+    head, differences = check_schema(open_store().raw_engine)
     say(*differences)
     note(f"at {head}: {len(differences)} differences from the mappings")
     return 1 if differences else 0

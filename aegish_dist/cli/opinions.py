@@ -12,16 +12,16 @@ from msgspec.structs import replace
 from aegish_dist.cli.command import Advanced, advanced, file_option
 from aegish_dist.cli.options import Utf8, completes, together
 from aegish_dist.cli.printing import note
-from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.scoring import DEFAULT_RULE, RULES
-from aegish_dist.core.suspicion import OWN_NUMBER, SUSPICION_RULES
+from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES
+from aegish_dist.opinions.suspicion import OWN_NUMBER, SUSPICION_RULES
 from aegish_dist.pipeline.opinions import (
     load_opinion,
     load_policies,
     load_suspicion_rule,
     overlay_notes,
 )
-from aegish_dist.pipeline.workspace import Workspace
+from aegish_dist.pipeline.store import Store
 
 with_opinion_options = together(
     click.option(
@@ -98,19 +98,29 @@ def refuse_an_opinion(of: str = "--snapshot", *further: str) -> None:
             raise click.UsageError(f"{of} has {what} of its own; leave out --{option}")
 
 
-def note_overlay(workspace: Workspace, run_id: str, opinion: Opinion) -> None:
+def opinion_words() -> list[str]:
+    """Return the words of this command line that say what counts as right."""
+    context = click.get_current_context()
+    words = []
+    for name in ("scoring", "overlay", "policy"):
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            given = context.params[name]
+            for value in given if isinstance(given, tuple) else (given,):
+                words += [f"--{name}", str(value)]
+    return words
+
+
+def note_overlay(store: Store, run_id: str, opinion: Opinion) -> None:
     """Print which part of an overlay a run does not ask; one that does not fit it is refused."""
-    note(*overlay_notes(workspace.engine, run_id, opinion))
+    note(*overlay_notes(store.engine, run_id, opinion))
 
 
-def note_what_counts(
-    workspace: Workspace, run_id: str, opinion: Opinion, snapshot: int | None
-) -> None:
+def note_what_counts(store: Store, run_id: str, opinion: Opinion, snapshot: int | None) -> None:
     """Note the same for what is shown; of a stored snapshot, refuse an opinion of one's own.
 
     A snapshot has its opinion; None stands for the verdicts as they are now.
     """
     if snapshot is None:
-        note_overlay(workspace, run_id, opinion)
+        note_overlay(store, run_id, opinion)
     else:
         refuse_an_opinion()

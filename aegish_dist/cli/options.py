@@ -1,4 +1,4 @@
-"""Options that several commands share, and the workspace that they open."""
+"""Options that several commands share, and the store that they open."""
 
 import gc
 import math
@@ -19,10 +19,11 @@ from aegish_dist.core.text import did_you_mean
 from aegish_dist.errors import ConfigError, InputError
 from aegish_dist.inputs.documents import parse_toml, read_text
 from aegish_dist.logs import configure_logging
-from aegish_dist.pipeline.workspace import Workspace
-from aegish_dist.settings import Settings, load_settings
+from aegish_dist.pipeline.store import Store
+from aegish_dist.settings import load_settings
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+AnyStore = TypeVar("AnyStore", bound=Store)
 
 
 class Utf8(click.types.StringParamType):
@@ -111,9 +112,9 @@ SHARE = FiniteRange(1e-6, 1, max_open=True)
 _POSITIVE = FiniteRange(0, min_open=True)
 _BOUNDS = {
     "max_fpr": ("F", SHARE, "Detect the most with a false positive rate of at most F."),
-    "max_cost_per_10000": ("C", _POSITIVE, "USD that 10,000 actions may cost."),
-    "max_p95_ms": ("T", _POSITIVE, "Milliseconds that 95 % of the actions may take."),
-    "prevalence": ("P", SHARE, "Share of dangerous actions in use. Default: 0.001."),
+    "max_cost_per_1000": ("C", _POSITIVE, "USD that 1,000 commands may cost."),
+    "max_p95_ms": ("T", _POSITIVE, "Milliseconds that 95 % of the commands may take."),
+    "prevalence": ("P", SHARE, "Share of dangerous commands in use. Default: 0.001."),
 }
 bounded = together(
     *(
@@ -125,7 +126,10 @@ bounded = together(
 
 def bounds_of(options: Mapping[str, Any]) -> dict[str, float]:
     """Return what is given of `bounded`, as fields of `Requirements`."""
-    return {name: options[name] for name in _BOUNDS if options[name] is not None}
+    bounds = {name: options[name] for name in _BOUNDS if options[name] is not None}
+    if "max_cost_per_1000" in bounds:
+        bounds["max_cost_per_10000"] = 10 * bounds.pop("max_cost_per_1000")
+    return bounds
 
 
 LIST_FORMATS = ("table", "json", "csv")
@@ -213,15 +217,16 @@ def completes(
     return complete
 
 
-def catalog_models() -> Iterable[str]:
-    catalog = Workspace(load_settings()).catalog
-    return *catalog.models, *catalog.variants
-
-
 def runs_at_hand() -> Iterable[str]:
     from aegish_dist.pipeline.runs import names_at_hand  # noqa: PLC0415  brings the store
 
     return "latest", *names_at_hand(load_settings())
+
+
+def guards_at_hand() -> Iterable[str]:
+    from aegish_dist.pipeline.runs import names_at_hand  # noqa: PLC0415  brings the store
+
+    return names_at_hand(load_settings(), guards=True)
 
 
 def run_id(*, default: str | None = None, required: bool = True) -> Callable[[Function], Function]:
@@ -242,7 +247,7 @@ def one_run(function: Function) -> Function:
 
     @wraps(function)
     def with_it(words: tuple[str, ...], run_id: str | None, **options: Any) -> Any:
-        named = [*words, *filter(None, (run_id,))]
+        named = [run_id, *words] if run_id else words
         refuse_usage((len(named) != 1, "name one run: --run-id R"))
         return function(named[0], **options)
 
@@ -292,7 +297,7 @@ def known_names(
 def names(name: str, metavar: str, text: str, **more: Any) -> Callable[[Function], Function]:
     """Return an option for a list of names, separated by commas or repeated."""
     if name in ("--models", "--missed-by"):
-        more["shell_complete"] = completes(catalog_models)
+        more.setdefault("shell_complete", completes(guards_at_hand))
     if name == "--runs":
         more["shell_complete"] = completes(runs_at_hand)
     return click.option(
@@ -344,7 +349,8 @@ def call_parameters(options: dict[str, Any]) -> CallParameters:
 def limited(text: str, *names: str, default: int | None = None) -> Callable[[Function], Function]:
     """Return the option for how much of a list is shown; 0 stands for all of it."""
     return click.option(
-        *("--limit", *names),
+        "--limit",
+        *names,
         type=click.IntRange(0, MAX_INTEGER),
         default=default,
         metavar="N",
@@ -359,19 +365,23 @@ def refuse_usage(*cases: tuple[object, str]) -> None:
             raise click.UsageError(problem)
 
 
-def open_workspace(settings: Settings | None = None) -> Workspace:
-    """Return the workspace of the environment; it is closed when the command ends."""
-    workspace = Workspace(settings or load_settings())
-    configure_logging(workspace.settings.log_level or "WARNING", workspace.settings.log_format)
-    return click.get_current_context().with_resource(workspace)
+def opened(store: AnyStore) -> AnyStore:
+    """Return a store that is closed when the command ends; its settings say what is logged."""
+    configure_logging(store.settings.log_level or "WARNING", store.settings.log_format)
+    click.get_current_context().with_resource(store)
+    return store
 
 
-def open_run(run_id: str) -> tuple[Workspace, str]:
-    """Return the workspace of the environment, and the whole id of a run in its store."""
+def open_store() -> Store:
+    return opened(Store(load_settings()))
+
+
+def open_run(run_id: str) -> tuple[Store, str]:
+    """Return the store of the environment, and the whole id of a run in it."""
     from aegish_dist.pipeline.runs import find_run  # noqa: PLC0415  brings the store
 
-    workspace = open_workspace()
-    return workspace, find_run(workspace.engine, run_id)
+    store = open_store()
+    return store, find_run(store.engine, run_id)
 
 
 @contextmanager

@@ -9,11 +9,24 @@ from msgspec.structs import asdict
 from aegish_dist.cli.command import advanced, command
 from aegish_dist.cli.opinions import with_opinion
 from aegish_dist.cli.options import SHARE, FiniteRange, as_json, names, open_run, run_id
-from aegish_dist.cli.printing import TextTable, note, print_table, say_json
-from aegish_dist.core.opinion import Opinion
+from aegish_dist.cli.printing import (
+    in_columns,
+    note,
+    say_columns,
+    say_json,
+    terminal_width,
+)
 from aegish_dist.core.text import counted
-from aegish_dist.pipeline.plan_repeats import PilotPlan, plan_from_pilot
-from aegish_dist.report.numbers import format_count, format_points, format_usd
+from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.pipeline.plan_repeats import Bound, PilotPlan, plan_from_pilot
+from aegish_dist.report.numbers import (
+    format_count,
+    format_difference,
+    format_interval,
+    format_points,
+    format_rate,
+    format_usd,
+)
 from aegish_dist.statistics.repeats import Design
 from aegish_dist.statistics.thresholds import harmless_needed
 
@@ -65,16 +78,33 @@ def plan(run_id: str, opinion: Opinion, max_fpr: float | None, as_json: bool, **
     if as_json:
         say_json(_document(found) | {"max_fpr": max_fpr, "harmless_needed": needed})
         return
-    headings = ("epochs", "commands", "--limit", "stderr", "calls", "input tokens", "output")
+    if found.bound is None:
+        _print_designs(found)
+        note(*_remarks(found))
+    else:
+        note(*_unknown_variance(found, found.bound))
+    if needed is not None:
+        at_most = f"a false positive rate of at most {100 * (max_fpr or 0):g} %"
+        note(f"{at_most}: {counted(needed, 'harmless command')} without an error show it")
+
+
+def _print_designs(found: PilotPlan) -> None:
+    headings = (
+        "epochs",
+        "commands",
+        "--limit",
+        "stderr",
+        "calls",
+        "input tokens",
+        "output",
+        "cost",
+    )
     better = {(each.commands, each.stderr): each for each in reversed(found.plan.designs)}
     rows = [_row(found, design) for design in reversed(better.values())]
-    print_table(
-        TextTable((), rows, (*headings, "cost"), title=_title(found), caption=_caption(found))
+    title, caption = _title(found), _caption(found)
+    say_columns(
+        in_columns((), rows, headings, title=title, caption=caption, width=terminal_width())
     )
-    note(*_remarks(found))
-    if needed is not None:
-        bound = f"a false positive rate of at most {100 * (max_fpr or 0):g} %"
-        note(f"{bound}: {counted(needed, 'harmless command')} without an error show it")
 
 
 def _document(found: PilotPlan) -> dict[str, Any]:
@@ -92,6 +122,8 @@ def _document(found: PilotPlan) -> dict[str, Any]:
         "pilot": {
             "value": found.value,
             "stderr": found.stderr,
+            "ci_low": None if found.bound is None else found.bound.ci_low,
+            "ci_high": None if found.bound is None else found.bound.ci_high,
             "epochs": found.run.epochs,
             "commands": sum(each.samples for each in strata),
             "clusters": variance.clusters,
@@ -160,6 +192,23 @@ def _caption(found: PilotPlan) -> str:
         f" {counted(found.run.epochs, 'epoch')}. stderr in points, as predicted; the rest of all"
         " models. `too few`: the data sets have less. Epochs that change nothing are left out."
     )
+
+
+def _unknown_variance(found: PilotPlan, bound: Bound) -> Iterator[str]:
+    """Say what a pilot tells in which nothing varies."""
+    commands = f"the {counted(sum(each.samples for each in found.variance.strata), 'command')}"
+    if found.goal.power is None:
+        interval = format_interval(bound.ci_low, bound.ci_high)
+        score = f"the score of {found.models[0]}, {format_rate(found.value)} {interval}"
+        yield f"cannot tell: {score}, does not vary on {commands} of the pilot"
+        return
+    a, b = found.models
+    interval = format_interval(bound.ci_low, bound.ci_high, format_difference)
+    never = f"{a} and {b} never differed on {commands} of the pilot"
+    yield f"cannot tell: {never}; the interval of their difference is {interval} points"
+    if bound.commands_needed is not None:
+        margin = f"a difference of {found.goal.margin:g}"
+        yield f"about {counted(bound.commands_needed, 'command')} would settle {margin}"
 
 
 def _remarks(found: PilotPlan) -> Iterator[str]:

@@ -17,9 +17,9 @@ from aegish_dist.cli.options import (
     without_collector,
 )
 from aegish_dist.cli.printing import note, say
-from aegish_dist.core.opinion import Opinion
 from aegish_dist.errors import ReportError
 from aegish_dist.files import replacing_in
+from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.pipeline.report import ReportPart, report_data
 from aegish_dist.report.charts.catalogue import CHARTS, PLOT_FORMATS, converter, plot_files
 from aegish_dist.report.charts.spec import NoChart
@@ -87,8 +87,6 @@ def plots(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) -
     with replacing_in(folder) as opened:  # first, so that nothing is stored for nothing
         names = options["only"] or list(CHARTS)
         parts = [part for part in ReportPart if part in names]
-        if ReportPart.SYSTEMS in parts:
-            note("searching for systems of guards: seconds, or half a minute with 30 models")
         with without_collector():
             data = report_data(workspace.engine, found, opinion, snapshot, parts=parts)
         made = list(plot_files(data, names, options["forms"]))

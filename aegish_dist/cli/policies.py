@@ -22,11 +22,11 @@ from aegish_dist.cli.options import (
     without_collector,
 )
 from aegish_dist.cli.printing import note_next, note_written, say, shown, to_file
-from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.policy import explain
-from aegish_dist.core.suspicion import SuspicionRule
-from aegish_dist.opinion_files import read_policy
-from aegish_dist.pipeline.audit import require_new
+from aegish_dist.files import require_new
+from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.opinions.opinion_files import read_policy
+from aegish_dist.opinions.policy import explain
+from aegish_dist.opinions.suspicion import SuspicionRule
 from aegish_dist.pipeline.policies import search_run, write_winner
 from aegish_dist.report.systems import render_systems
 from aegish_dist.statistics.policy_search import Requirements
@@ -48,7 +48,9 @@ def explain_(files: tuple[Path, ...]) -> None:
     before anything is printed.
     """
     for number, policy in enumerate([read_policy(path) for path in files]):
-        say(*[""] * bool(number), *explain(policy))
+        if number:
+            say("")
+        say(*explain(policy))
 
 
 @policies.command(
@@ -56,7 +58,7 @@ def explain_(files: tuple[Path, ...]) -> None:
     examples=(
         "aegish-dist policies search",
         "aegish-dist policies search --run-id nightly --max-fpr 0.01",
-        "aegish-dist policies search --max-cost-per-10000 20 --max-p95-ms 3000 --write best.toml",
+        "aegish-dist policies search --max-cost-per-1000 2 --max-p95-ms 3000 --write best.toml",
     ),
 )
 @run_id(default="latest")
@@ -73,10 +75,10 @@ def explain_(files: tuple[Path, ...]) -> None:
 def search(run_id: str, opinion: Opinion, suspicion: SuspicionRule, **options: Any) -> None:
     """Find the best system of guards for a run.
 
-    Tries single guards with a moved threshold, two guards side by side, two of three, and guards
-    that ask a dearer one. Thresholds and system are chosen on some binaries and judged on others,
-    so that the winner is not the luckiest. What a single guard does stands beside it. Calls no
-    model.
+    Tries single guards with a moved threshold, two guards side by side, and guards that ask a
+    dearer one. Thresholds and system are chosen on some binaries and judged on others, so that the
+    winner is not the luckiest. What a single guard does stands beside it. Calls no model. A file
+    that `--write` makes knows these commands: no gate judges it on them.
     """
     path: Path | None = options["write"]
     if path is not None:

@@ -13,9 +13,9 @@ import shutil
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, TextIO, cast
+from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
 import click
 
@@ -240,22 +240,10 @@ def shown(output: Path | None) -> Iterator[Callable[[Callable[..., str | Iterato
 
 
 def _parts(drawn: str | Iterator[str]) -> Iterator[str]:
-    return iter((drawn,)) if isinstance(drawn, str) else drawn
+    return iter([drawn]) if isinstance(drawn, str) else drawn
 
 
 GAP = 3
-
-
-class TextTable(NamedTuple):
-    """A table as text; on a terminal long names are folded, elsewhere they take their room."""
-
-    columns: Sequence[str]
-    rows: Iterable[Sequence[str]]  # cells; foreign text is made printable when it is drawn
-    numbers: Sequence[str] = ()
-    title: str = ""  # stands above, when given
-    caption: str = ""  # stands below, when given
-    ids: int = 0
-    """Columns at the left that are never folded: an id wider than a third has its own line."""
 
 
 def list_width() -> int:
@@ -263,54 +251,89 @@ def list_width() -> int:
     return max(shutil.get_terminal_size((100, 40)).columns, 40)
 
 
-def print_table(*tables: TextTable, stderr: bool = False, width: int | None = None) -> None:
-    """Print tables with a blank line between them, on standard output or standard error.
+def terminal_width(*, stderr: bool = False) -> int | None:
+    """Return the columns of the terminal that a stream is; None if it is none."""
+    return shutil.get_terminal_size().columns if on_terminal(stderr=stderr) else None
 
-    Texts are folded into `width` columns; None: those of a terminal, elsewhere without folds.
+
+def say_columns(text: str) -> None:
+    """Print tables that `in_columns` has drawn, in the encoding of standard output."""
+    standard_output().write(f"{text}\n")
+    standard_output().flush()  # before a note on standard error says what is left out
+
+
+def in_columns(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    numbers: Sequence[str] = (),
+    *,
+    title: str = "",
+    caption: str = "",
+    ids: int = 0,
+    width: int | None = None,
+) -> str:
+    """Return a table as lines of padded cells.
+
+    Args:
+        rows: Cells of `columns`, then of `numbers`, which stand at the right; foreign text is made
+            printable.
+        title: Stands above.
+        caption: Stands below.
+        ids: Columns at the left that are never folded: an id wider than a third of the width has a
+            line of its own.
+        width: Columns of the screen that texts are folded into; None to fold nothing.
     """
-    if width is None and on_terminal(stderr=stderr):
-        width = shutil.get_terminal_size().columns
-    text = "\n\n".join(in_columns(table, width) for table in tables)
-    if stderr:
-        note_lines(text)
-    else:
-        standard_output().write(text + "\n")
-        standard_output().flush()  # before a note on standard error says what is left out
-
-
-def in_columns(table: TextTable, width: int | None = None) -> str:
-    """Return a table as lines of padded cells, texts folded into a width if one is given."""
-    rows = [(*table.columns, *table.numbers), *(tuple(map(printable, row)) for row in table.rows)]
-    widths = [max(map(cell_width, column)) for column in zip(*rows, strict=True)]
-    texts = len(table.columns)
+    headings = (*columns, *numbers)
+    cells = [tuple(map(printable, row)) for row in rows]
+    widths = [max(map(cell_width, column)) for column in zip(headings, *cells, strict=True)]
+    texts = len(columns)
     if width is not None:
-        folded = range(table.ids, texts)
-        widths[: table.ids] = (min(each, max(width // 3, 16)) for each in widths[: table.ids])
-        room = width - sum(widths[: table.ids] + widths[texts:]) - GAP * (len(widths) - 1)
-        for left, place in enumerate(sorted(folded, key=widths.__getitem__)):
-            widths[place] = max(1, min(widths[place], room // (len(folded) - left)))
-            room -= widths[place]
-    headings, *lines = (list(_lines(row, widths, texts, table.ids)) for row in rows)
-    rule = "-" * (sum(widths) + GAP * (len(widths) - 1))
-    above = [printable(table.title), ""] if table.title else []
-    caption = printable(table.caption)
-    below = ["", *(sentence_lines(caption, width) if width else [caption])] if caption else []
-    return "\n".join([*above, *headings, rule, *chain.from_iterable(lines), *below])
+        widths = _narrowed(widths, texts, ids, width)
+    lines = [printable(title), ""] if title else []
+    lines += _lines(headings, widths, texts, ids)
+    lines.append("-" * (sum(widths) + GAP * (len(widths) - 1)))
+    for row in cells:
+        lines += _lines(row, widths, texts, ids)
+    if caption:
+        below = printable(caption)
+        lines.append("")
+        lines += sentence_lines(below, width) if width else [below]
+    return "\n".join(lines)
+
+
+def _narrowed(widths: Sequence[int], texts: int, ids: int, total: int) -> list[int]:
+    """Return the widths of columns that fit into a total, as far as folding texts can help.
+
+    Texts share the room that ids and numbers leave; what a short one does not need is the others'.
+    """
+    narrow = list(widths)
+    for place in range(ids):
+        narrow[place] = min(narrow[place], max(total // 3, 16))
+    folded = sorted(range(ids, texts), key=narrow.__getitem__)
+    kept = sum(narrow) - sum(narrow[place] for place in folded)
+    room = total - kept - GAP * (len(narrow) - 1)
+    for done, place in enumerate(folded):
+        share = room // (len(folded) - done)
+        narrow[place] = max(1, min(narrow[place], share))
+        room -= narrow[place]
+    return narrow
 
 
 def _lines(row: Sequence[str], widths: Sequence[int], texts: int, ids: int) -> Iterator[str]:
-    alone = [place for place in range(ids) if cell_width(row[place]) > widths[place]]
-    yield from (row[place] for place in alone)
-    row = ["" if place in alone else cell for place, cell in enumerate(row)]
-    folded = [
-        [text] if cell_width(text) <= width else sentence_lines(text, width)
-        for text, width in zip(row[:texts], widths, strict=False)
-    ]
-    for cells in zip_longest(*folded, *([number] for number in row[texts:]), fillvalue=""):
-        padded = (
-            cell + " " * (width - cell_width(cell)) if place < texts else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        )
+    """Yield the lines of a row; an id that is too wide stands on a line of its own."""
+    columns = []
+    for place, (cell, width) in enumerate(zip(row, widths, strict=True)):
+        fits = cell_width(cell) <= width
+        if place < ids and not fits:
+            yield cell
+            columns.append([""])
+        else:
+            columns.append([cell] if fits or place >= texts else sentence_lines(cell, width))
+    for cells in zip_longest(*columns, fillvalue=""):
+        padded = []
+        for place, (cell, width) in enumerate(zip(cells, widths, strict=True)):
+            space = " " * (width - cell_width(cell))
+            padded.append(cell + space if place < texts else space + cell)
         yield (" " * GAP).join(padded).rstrip()
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from aegish_dist.cli import EXIT_INCONCLUSIVE, EXIT_WORSE
-from aegish_dist.cli.command import command
+from aegish_dist.cli.command import Advanced, command
 from aegish_dist.cli.opinions import note_what_counts, with_opinion, with_policies
 from aegish_dist.cli.options import (
     FiniteRange,
@@ -30,16 +31,20 @@ from aegish_dist.cli.options import (
     without_collector,
 )
 from aegish_dist.cli.printing import note, on_terminal, shown, to_file
-from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.text import did_you_mean
 from aegish_dist.files import is_stream
+from aegish_dist.findings.provenance import may_be_judged
+from aegish_dist.findings.recommendation import TAKE_MARGIN
+from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.pipeline.report import ReportPart, report_data, report_grid
 from aegish_dist.pipeline.runs import chosen_models
-from aegish_dist.pipeline.workspace import Workspace
+from aegish_dist.pipeline.store import Store
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.formats import FORMATS, IN_SECTIONS, render
+from aegish_dist.report.origins import origins_in_words
 from aegish_dist.report.quality import gated_in_words
 from aegish_dist.report.sections import SECTION_NAMES
+from aegish_dist.report.thresholds import calibration_document
 from aegish_dist.statistics.gate import METRICS_WITH_THRESHOLD, SCORES_WITH_THRESHOLD, gated
 from aegish_dist.statistics.rates import Judgement
 
@@ -134,6 +139,15 @@ def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dic
     show_default=DETAILS[0],
     help="What `html` holds of single verdicts: all of them, or no grid.",
 )
+@click.option(
+    "--take-margin",
+    type=FiniteRange(0, 1, min_open=True, max_open=True),
+    default=TAKE_MARGIN,
+    show_default=True,
+    metavar="SHARE",
+    help="How much lower than the best score that of the guard to take may be.",
+    cls=Advanced,
+)
 @bounded
 @with_snapshot
 @with_opinion
@@ -141,7 +155,7 @@ def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dic
 def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) -> int:
     """Print a run's leaderboard and details.
 
-    One screen: the decision in words, the leaderboard, what to type next; `--sections all` shows
+    One screen: what to take and why, the leaderboard, what to type next; `--sections all` shows
     everything. PASS: the whole interval reaches the target. FAIL: even its upper end is below.
     UNDECIDED: the target lies inside; ask more commands. `--fail-under` judges in the same way:
     exit code 4 for FAIL, 5 for UNDECIDED or an undefined metric, of any of `--models`. Bounds, as
@@ -179,9 +193,18 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
             if not options["fail_under"].keys().isdisjoint(SCORES_WITH_THRESHOLD):
                 parts = {*parts, ReportPart.SCORES}
             data = report_data(
-                workspace.engine, found, opinion, snapshot, parts=parts, bounds=bounds
+                workspace.engine,
+                found,
+                opinion,
+                snapshot,
+                parts=parts,
+                bounds=bounds,
+                take_margin=options["take_margin"],
             )
             chosen_models(data.run, options["models"], opinion.contenders)
+            if form in _WITHOUT_WORDS:
+                overlaps = data.overlaps
+                note(*origins_in_words({name: name for name in overlaps}, overlaps))
             draw = draw_report(workspace, data, options)
         show(draw)
     if options["in_browser"] and output is not None:
@@ -189,7 +212,7 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
     return _exit_code(data, options)
 
 
-def page_path(workspace: Workspace, run_id: str) -> Path:
+def page_path(workspace: Store, run_id: str) -> Path:
     """Return where a run's page goes by itself: here, or beside the store if this is read-only.
 
     No other run has the id, so what is there is an older page of the run.
@@ -206,7 +229,7 @@ def _show_in_browser(page: Path) -> None:
 
 
 def draw_report(
-    workspace: Workspace, data: ReportData, options: Mapping[str, Any]
+    workspace: Store, data: ReportData, options: Mapping[str, Any]
 ) -> Callable[..., str | Iterator[str]]:
     """Return what draws the report; a page is drawn part by part, with its grid of verdicts."""
     if options.get("form", "html") != "html":
@@ -234,11 +257,19 @@ def _exit_code(data: ReportData, options: Mapping[str, Any]) -> int:
     """Note each threshold that a model does not reach; where all do, the first."""
     by_value, models = options["fail_on"] == "value", options["models"]
     thresholds = options["fail_under"]
-    judged = gated(data.snapshot.document, thresholds, data.scores, by_value=by_value)
-    asked = [each for each in judged if not models or each.model in models]
+    overlaps = data.overlaps
+    scores = None if data.scores is None else calibration_document(data.scores)
+    judged = gated(data.snapshot.document, thresholds, scores, by_value=by_value)
+    asked = [
+        each
+        if may_be_judged(overlaps.get(each.model), each.metric)
+        else replace(each, judgement=Judgement.UNDECIDED)
+        for each in judged
+        if not models or each.model in models
+    ]
     found = [each for each in asked if each.judgement is not Judgement.PASS]
     if found:
-        note(*map(gated_in_words, found))
+        note(*(gated_in_words(each, overlaps.get(each.model)) for each in found))
     elif asked:
         others = f"; and {len(asked) - 1} more" if asked[1:] else ""
         note(f"{gated_in_words(asked[0])}{others}")

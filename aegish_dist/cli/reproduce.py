@@ -9,7 +9,7 @@ from aegish_dist.cli.command import command
 from aegish_dist.cli.opinions import with_opinion
 from aegish_dist.cli.options import OneOf, as_json, completes, open_run, refuse_usage, run_id
 from aegish_dist.cli.printing import say, shown, to_file
-from aegish_dist.core.opinion import Opinion
+from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.pipeline import reproduce as published
 from aegish_dist.pipeline.aggregate import current_snapshot
 from aegish_dist.report.layout import HEADLINES

@@ -13,19 +13,20 @@ from aegish_dist.cli.options import (
     limited,
     one_run,
     open_run,
-    open_workspace,
+    open_store,
     refuse_usage,
     run_id,
 )
 from aegish_dist.cli.printing import (
-    TextTable,
+    in_columns,
     list_width,
     note,
     on_terminal,
-    print_table,
     say,
+    say_columns,
     say_json,
     say_lines,
+    terminal_width,
 )
 from aegish_dist.core.run import RunSummary
 from aegish_dist.pipeline.runs import recent_runs, rename
@@ -68,7 +69,7 @@ def runs(context: click.Context, /, **options: Any) -> None:
 @as_json
 def list_(limit: int, as_json: bool) -> None:
     """List the runs, newest first."""
-    found = recent_runs(open_workspace().engine, limit and limit + 1)
+    found = recent_runs(open_store().engine, limit and limit + 1)
     more, found = 0 < limit < len(found), found[: limit or None]
     if as_json:
         say_json([{**asdict(r), "created_at": r.created_at.isoformat()} for r in found])
@@ -77,7 +78,7 @@ def list_(limit: int, as_json: bool) -> None:
         columns = ("Run", "Name", "Created (UTC)", "Held", "Origin")[: 4 if narrow else 5]
         numbers = ("Models", "Samples", "Epochs", "Verdicts")[3 if narrow else 0 :]
         rows = [_row(run, len(columns), len(numbers)) for run in found]
-        print_table(TextTable(columns, rows, numbers, ids=3))
+        say_columns(in_columns(columns, rows, numbers, ids=3, width=terminal_width()))
     if more:
         note("there are older runs: --limit 0 lists all")
 

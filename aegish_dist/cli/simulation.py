@@ -10,20 +10,23 @@ from typing import Any
 import click
 
 from aegish_dist.cli.command import advanced, command, file_option
-from aegish_dist.cli.options import FiniteRange, open_workspace
+from aegish_dist.cli.options import FiniteRange
 from aegish_dist.cli.printing import note, note_next, shown
 from aegish_dist.cli.report import draw_report, page_path
 from aegish_dist.cli.status import Shown
+from aegish_dist.cli.workspace import open_workspace
 from aegish_dist.core.model import HTTP_FORMATS, CallParameters
-from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.output import Output
 from aegish_dist.core.text import did_you_mean, known
 from aegish_dist.errors import ConfigError
 from aegish_dist.interchange.verdict_files import read_recordings
+from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.pipeline.plan import Request
 from aegish_dist.pipeline.report import ReportPart, report_data
 from aegish_dist.pipeline.runs import find_run, recent_runs
 from aegish_dist.pipeline.simulate import (
     Fault,
+    Simulator,
     SimulatorConfig,
     SimulatorServer,
     catalog_for,
@@ -63,8 +66,7 @@ def _faults(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> d
 FORMATS = ", ".join(f"{api.title} ({api.simulated_root or '/'})" for api in HTTP_FORMATS.values())
 HELP = f"""Serve the fake LLM provider on 127.0.0.1 until interrupted.
 
-It speaks {FORMATS}, takes batches of chat models, needs no key, and answers like simulated models
-or with recorded completions.
+It speaks {FORMATS}, needs no key, and answers like simulated models or with recorded completions.
 """
 
 
@@ -115,7 +117,7 @@ or with recorded completions.
 @advanced(
     "--scenario",
     type=click.Path(path_type=Path),
-    help="A TOML file with all of this, also per model and as scripts, and with faults of batches.",
+    help="A TOML file with all of this, also per model and as scripts.",
 )
 @click.option(
     "--replay",
@@ -135,7 +137,8 @@ def simulate_provider(replays: tuple[Path, ...], catalog: Path | None, **options
     except ConfigError as error:  # of an option, not of a file
         raise click.UsageError(str(error)) from None
     recordings = [each for path in replays for each in read_recordings(path)]
-    own, outputs = load_settings().catalog, {}
+    own = load_settings().catalog
+    outputs: dict[str, Output] = {}
     if recordings and own is not None and own.exists():  # it may be the one that is to be written
         here = open_workspace().catalog
         outputs = known({each.model: here.output_of(each.model) for each in recordings})
@@ -156,7 +159,7 @@ def simulate_provider(replays: tuple[Path, ...], catalog: Path | None, **options
             note_next(_ask_simulated(catalog, next(named, FIRST)), OPEN)
 
     config = simulator_config(**options)
-    run_forever(config, recordings, ready)
+    run_forever(Simulator(config, recordings), ready)
 
 
 @command("aegish-dist demo")
@@ -168,7 +171,10 @@ def demo() -> None:
     simulated models answer over HTTP from this machine; their numbers say nothing about any real
     model.
     """
-    with simulator_thread(SimulatorConfig()) as simulator, TemporaryDirectory() as directory:
+    with (
+        simulator_thread(Simulator(SimulatorConfig())) as simulator,
+        TemporaryDirectory() as directory,
+    ):
         catalog = Path(directory) / "simulated.toml"
         catalog.write_text(catalog_for(simulator.url))
         workspace = open_workspace(

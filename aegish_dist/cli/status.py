@@ -3,33 +3,46 @@
 from __future__ import annotations
 
 import gc
+import io
+import logging
 import math
+import signal
 import sys
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from aegish_dist.cli.command import command
 from aegish_dist.cli.options import as_json, open_run, run_id, without_collector
 from aegish_dist.cli.printing import (
-    TextTable,
     can_redraw,
+    in_columns,
     note,
+    note_lines,
     on_terminal,
-    print_table,
+    say_columns,
     say_json,
     terminal_console,
+    terminal_width,
 )
 from aegish_dist.core.status import HELD, ModelStatus, RunStatus, State, retry_command
 from aegish_dist.errors import ClosedOutputError
 from aegish_dist.pipeline.workspace import Observer
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+    from aegish_dist.report.live_view import Scene
 
 
 def halted(status: RunStatus) -> Iterator[str]:
@@ -129,7 +142,8 @@ def left_to_retry(status: RunStatus) -> Iterator[str]:
 def print_status(current: RunStatus, *, stderr: bool = False) -> None:
     """Print how far a run is: to a terminal what its live view shows, else a table."""
     if not on_terminal(stderr=stderr):
-        print_table(_table(current), stderr=stderr)
+        say_or_note = note_lines if stderr else say_columns
+        say_or_note(_table(current))
         return
     from aegish_dist.report.live_view import Canvas, Scene, draw  # noqa: PLC0415
 
@@ -139,28 +153,31 @@ def print_status(current: RunStatus, *, stderr: bool = False) -> None:
         console.print(line, no_wrap=True, overflow="crop", crop=False)
 
 
-def _table(current: RunStatus) -> TextTable:
+def _table(current: RunStatus) -> str:
     from aegish_dist.report.run_words import time_left  # noqa: PLC0415  only where it prints
 
-    return TextTable(
+    rows = [
+        (
+            model.model,
+            _state(model, current.workers),
+            f"{model.done:,}",
+            f"{model.planned:,}",
+            f"{model.failed:,}",
+            f"{model.replaced:,}",
+            f"{model.in_flight:,}",
+            f"{model.rate_per_s:.1f}",
+            "-" if model.cost_usd is None else f"{model.cost_usd:.4f}",
+        )
+        for model in current.models
+    ]
+    title = f"Run {current.run_id}: {current.state}, {current.done:,} of {current.planned:,}"
+    if current.missing:
+        title += f", {time_left(current)}"
+    return in_columns(
         ("Model", "State"),
-        [
-            (
-                model.model,
-                _state(model, current.workers),
-                f"{model.done:,}",
-                f"{model.planned:,}",
-                f"{model.failed:,}",
-                f"{model.replaced:,}",
-                f"{model.in_flight:,}",
-                f"{model.rate_per_s:.1f}",
-                "-" if model.cost_usd is None else f"{model.cost_usd:.4f}",
-            )
-            for model in current.models
-        ],
+        rows,
         ("Done", "Planned", "Failed", "Replaced", "In flight", "Per second", "Cost $"),
-        title=f"Run {current.run_id}: {current.state}, {current.done:,} of {current.planned:,}"
-        + (f", {time_left(current)}" if current.missing else ""),
+        title=title,
         caption="  ".join(f"{name} {number:,}" for name, number in current.outcomes.items()),
     )
 
@@ -193,8 +210,6 @@ def watched(
     if not can_redraw(stderr=stderr):
         yield _lines(only_watching=not stderr)
         return
-    from aegish_dist.cli.screen import FullScreen  # noqa: PLC0415
-
     screen, ends_early = FullScreen(stderr=stderr), True
     try:
         with screen:
@@ -203,6 +218,116 @@ def watched(
     finally:
         if screen.scene is not None and (ends_early or stderr):
             print_status(screen.scene.status, stderr=stderr)
+
+
+class FullScreen(ExitStack):
+    """A run on the whole terminal, from its first count to the end of the `with`.
+
+    The screen is the terminal's alternate one: what stood before stands there again afterwards.
+    What would be printed meanwhile, such as lines of the log, is kept and printed then.
+    """
+
+    def __init__(self, *, stderr: bool) -> None:
+        super().__init__()
+        self._stderr = stderr
+        self.scene: Scene | None = None
+
+    def show(self, status: RunStatus, steps: Sequence[str]) -> None:
+        """Show a count; the first one takes the terminal."""
+        before = self.scene
+        if before is not None and before.status is status:
+            return  # it was not counted again
+        from aegish_dist.report.live_view import Scene  # noqa: PLC0415
+
+        self.scene = Scene(status, time.strftime("%H:%M:%S"), steps)
+        if before is None:
+            self._take_terminal()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw the newest count in the terminal's present size."""
+        from aegish_dist.report.live_view import Canvas, draw  # noqa: PLC0415
+
+        if self.scene is not None:
+            size = console.size
+            canvas = Canvas(size.width, size.height, options.ascii_only)
+            for line in draw(self.scene, canvas):
+                line.no_wrap, line.overflow = True, "crop"
+                yield line
+
+    def _interrupt(self) -> NoReturn:
+        """Say that the command ends: calls in flight may take a while."""
+        if self.scene is not None:
+            self.scene = replace(self.scene, steps=("interrupted: waiting for calls in flight",))
+        raise KeyboardInterrupt
+
+    def _take_terminal(self) -> None:
+        from rich.live import Live  # noqa: PLC0415
+
+        console = terminal_console(stderr=self._stderr)
+        console.file = sys.stderr if self._stderr else sys.stdout
+        self.enter_context(_kept_back())
+        # The exit code is the one that shells give after the signal.
+        self.enter_context(_on_signal(signal.SIGTERM, partial(sys.exit, 143)))
+        self.enter_context(_on_signal(signal.SIGINT, self._interrupt))
+        self.enter_context(
+            Live(
+                self,
+                console=console,
+                screen=True,
+                refresh_per_second=2,  # a terminal that changes its size is followed so soon
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+        )
+
+
+@contextmanager
+def _kept_back() -> Iterator[None]:
+    """Keep what is written to a terminal on standard error, and write it at the end."""
+    stream = sys.stderr
+    if stream is None or not stream.isatty():
+        yield
+        return
+    kept = _Kept()
+    loggers = logging.getLogger().handlers
+    to_streams = [handler for handler in loggers if isinstance(handler, logging.StreamHandler)]
+    handlers = [handler for handler in to_streams if handler.stream is stream]
+    for handler in handlers:
+        handler.setStream(kept)
+    sys.stderr = kept
+    try:
+        yield
+    finally:
+        sys.stderr = stream
+        for handler in handlers:
+            handler.setStream(stream)
+        stream.write("".join(kept.lines))
+        stream.flush()
+
+
+class _Kept(io.StringIO):
+    """A stream that keeps its newest lines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: deque[str] = deque(maxlen=500)
+
+    def write(self, text: str) -> int:
+        self.lines.extend(text.splitlines(keepends=True))
+        return len(text)
+
+
+@contextmanager
+def _on_signal(number: signal.Signals, end: Callable[[], NoReturn]) -> Iterator[None]:
+    """Have a signal end the body in order, so that the terminal is given back."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(number, lambda *_: end())
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 def _lines(*, only_watching: bool) -> Callable[[RunStatus], None]:
@@ -241,7 +366,7 @@ class Shown(Observer):
         note(line)
 
     def note_table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        print_table(TextTable(columns, rows), stderr=True)
+        note_lines(in_columns(columns, rows, width=terminal_width(stderr=True)))
 
     @contextmanager
     def counting(self, what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:

@@ -19,8 +19,6 @@ from aegish_dist.cli.options import (
     completes,
     cost_cap,
     names,
-    open_run,
-    open_workspace,
     run_file,
     run_id,
     together,
@@ -28,6 +26,7 @@ from aegish_dist.cli.options import (
 )
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.cli.status import Shown, aggregated, halted, left_to_retry
+from aegish_dist.cli.workspace import models, open_run_to_ask, open_workspace
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.run import RunPause
@@ -73,8 +72,7 @@ raised_caps = together(
     "aegish-dist submit --models all --epochs 3 --dry-run",
     "aegish-dist submit --models openai/gpt-5.1,anthropic/claude-haiku-5-5 --batch",
 )
-@names(
-    "--models",
+@models(
     "ID[,ID...]|all|available",
     "Models to ask; `models list` shows them. `available`: the models of `all` with a key here.",
     required=True,
@@ -232,7 +230,7 @@ def _batches(plan: RunPlan) -> dict[str, Any] | None:
     "aegish-dist extend --run-id nightly --models openai/gpt-5.1 --dry-run",
 )
 @run_id()
-@names("--models", "ID[,ID...]", "Models to ask as well.")
+@models("ID[,ID...]", "Models to ask as well.")
 @click.option("--epochs", type=click.IntRange(1, 1000), help="Ask every sample this often, in all.")
 @names("--dataset", "NAME", "Datasets to ask as well, repeatable; NAME@RUN takes one of a run.")
 @raised_caps
@@ -245,7 +243,7 @@ def extend(**options: Any) -> int:
     """
     if not (options["models"] or options["epochs"] or options["dataset"]):
         raise click.UsageError("say what to add: --models, --epochs or --dataset")
-    workspace, found = open_run(options["run_id"])
+    workspace, found = open_run_to_ask(options["run_id"])
     request = _request(options, CallParameters())
     here = workspace.settings.embedded_broker
     extended = extend_run(workspace, found, request, Shown(here=here))
@@ -295,7 +293,7 @@ def cancel(run_id: str, as_json: bool) -> None:
 
 
 def _hold(run_id: str, reason: RunPause, *, as_json: bool) -> None:
-    workspace, found = open_run(run_id)
+    workspace, found = open_run_to_ask(run_id)
     outcome = hold_run(workspace, found, reason, Shown())
     before, held, status = outcome.held_before, outcome.held, outcome.status
     if as_json:
@@ -322,7 +320,7 @@ def resume(
     Every item without a verdict is asked; stored answers are not asked again. Parked models are
     tried at once, and `--max-cost` raises a cap. For items that ended in an error there is `retry`.
     """
-    workspace, found = open_run(run_id)
+    workspace, found = open_run_to_ask(run_id)
     here = workspace.settings.embedded_broker
     resumed = resume_run(workspace, found, max_cost, max_cost_per_model, Shown(here=here))
     status = resumed.status
@@ -359,7 +357,7 @@ def retry(run_id: str, outcome: list[str], models: list[str], wait: bool, as_jso
     gives unreliable models a second chance and flatters them.
     """
     outcomes = outcomes_named(outcome)
-    workspace, found = open_run(run_id)
+    workspace, found = open_run_to_ask(run_id)
     observer = Shown(here=workspace.settings.embedded_broker)
     retried = retry_run(workspace, found, outcomes, models, wait=wait, observer=observer)
     missing = retried.status.missing

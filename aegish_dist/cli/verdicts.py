@@ -29,34 +29,35 @@ from aegish_dist.cli.options import (
     limited,
     names,
     open_run,
-    open_workspace,
+    open_store,
     refuse_usage,
     run_id,
     without_collector,
 )
 from aegish_dist.cli.printing import (
-    TextTable,
     binary_output,
     form_of,
     in_columns,
     list_width,
     note,
     note_written,
-    print_table,
     put_out,
     say,
+    say_columns,
     say_json,
     say_lines,
+    terminal_width,
 )
+from aegish_dist.cli.workspace import open_run_to_ask, open_workspace
 from aegish_dist.core.failures import TimedFailures, timeline, totals
-from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.core.text import counted, printable_json, shortened
-from aegish_dist.core.verdict_query import Correctness, JudgedVerdict, ListedPart, VerdictFilter
 from aegish_dist.errors import ConfigError, DatasetError, StoreError
 from aegish_dist.files import is_stream
+from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.opinions.scoring import DEFAULT_RULE
+from aegish_dist.opinions.verdict_query import Correctness, JudgedVerdict, ListedPart, VerdictFilter
 from aegish_dist.pipeline.datasets import choose_dataset
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.verdicts import (
@@ -78,6 +79,7 @@ from aegish_dist.report.verdicts import (
     listing_json,
 )
 
+COUNTS = ("Attempts", "Verdicts")
 LIMITS = {"table": 20, "json": 10_000, "csv": 10_000}
 """Commands of a table, and verdicts on standard output, unless `--limit` says otherwise."""
 FILES, FOLDER = ("jsonl", "parquet", "csv"), "inspect"
@@ -165,7 +167,7 @@ def list_(
     if numbers is None:
         workspace, run_id = open_run(run_id)
     else:
-        workspace = open_workspace()
+        workspace = open_store()
         run_id, before, opinion = opinions_of_snapshots(workspace.engine, *numbers)
     chosen = _filter(opinion, conditions)
     if form == "table":
@@ -227,11 +229,11 @@ def _print_commands(
     commands: list[list[JudgedVerdict]], more: int, output: Path | None, **words: bool
 ) -> None:
     width = list_width()
-    table = TextTable(*command_table(commands, width, **words))
+    columns, rows = command_table(commands, width, **words)
     if output is not None:
-        put_out([in_columns(table, width) + "\n"], output)
+        put_out([in_columns(columns, rows, width=width) + "\n"], output)
     elif commands:
-        print_table(table, width=width)
+        say_columns(in_columns(columns, rows, width=width))
     passed = Counter(shown=sum(map(len, commands)), more=more)
     _note(passed, output, " verdicts about further commands")
 
@@ -336,7 +338,7 @@ def import_(
         note(
             f"without a prediction, and not scored: {counted(lacking, 'sample')} of {dataset.name}"
         )
-    _note_unread(stored.run_id, stored.unread)
+    note_unread(stored.run_id, stored.unread)
     if stored.negative_times:
         note(
             f"{stored.negative_times:,} verdicts carry a time below zero, a fault of some versions"
@@ -421,7 +423,7 @@ def recover_(files: tuple[Path, ...]) -> None:
     """
     from aegish_dist.pipeline.spool import recover  # noqa: PLC0415
 
-    engine = open_workspace().engine
+    engine = open_store().engine
     for path in files:
         found = recover(engine, path)
         note(
@@ -449,9 +451,9 @@ def reparse(run_id: str, dry_run: bool, limit: int, as_json: bool) -> None:
     changes. Earlier snapshots stay; the next `report` or `aggregate` counts again.
     """
     from aegish_dist.cli.status import Shown  # noqa: PLC0415
-    from aegish_dist.core.parsing import PARSER_VERSION  # noqa: PLC0415
+    from aegish_dist.opinions.parsing import PARSER_VERSION  # noqa: PLC0415
 
-    workspace, run = open_run(run_id)
+    workspace, run = open_run_to_ask(run_id)
     with without_collector():
         output_of = workspace.catalog.output_of
         found = reparse_run(workspace.engine, run, output_of, dry_run=dry_run, observer=Shown())
@@ -475,13 +477,14 @@ def reparse(run_id: str, dry_run: bool, limit: int, as_json: bool) -> None:
         for each in found.changed[: limit or None]
     ]
     if rows:
-        print_table(TextTable(("Run", "Model", "Command", "From", "To"), rows))
+        columns = ("Run", "Model", "Command", "From", "To")
+        say_columns(in_columns(columns, rows, width=terminal_width()))
     if len(found.changed) > limit > 0:
         note(f"{len(found.changed) - limit:,} more: `--json` lists all")
-    _note_unread(found.run_id, found.unread)
+    note_unread(found.run_id, found.unread)
 
 
-def _note_unread(run_id: str, models: Sequence[str]) -> None:
+def note_unread(run_id: str, models: Sequence[str]) -> None:
     if models:
         note(
             f"answers of {', '.join(models)} were read by an `output` that your catalog lacks, and"
@@ -511,7 +514,7 @@ def errors(
         put_out([_text(form, found, rows)], output)
     elif rows:
         listed = rows[-limit:]
-        print_table(_summary(rows), _by_time(listed))
+        say_columns(_tables(rows, listed, terminal_width()))
         if len(listed) < len(rows):
             note(f"{len(rows) - len(listed):,} earlier; `--limit` lists more of them, 0 all")
     if output is not None:
@@ -525,10 +528,17 @@ def _text(form: str, run_id: str, rows: Sequence[TimedFailures]) -> str:
         return failures_csv(rows)
     if form == "json":
         return printable_json({"run_id": run_id, "by": "minute"} | failures_document(rows)) + "\n"
-    return "\n\n".join(map(in_columns, (_summary(rows), _by_time(rows)))) + "\n" if rows else ""
+    return _tables(rows, rows, None) + "\n" if rows else ""
 
 
-def _summary(rows: Sequence[TimedFailures]) -> TextTable:
+def _tables(
+    rows: Sequence[TimedFailures], listed: Sequence[TimedFailures], width: int | None
+) -> str:
+    """Return a table of all failures by model and reason, and one of those that are listed."""
+    return f"{_summary(rows, width)}\n\n{_by_time(listed, width)}"
+
+
+def _summary(rows: Sequence[TimedFailures], width: int | None) -> str:
     sums = totals(rows)
     first = min((each.first_at for each in sums if each.first_at), default=None)
     last = max((each.last_at for each in sums if each.last_at), default=None)
@@ -540,13 +550,13 @@ def _summary(rows: Sequence[TimedFailures]) -> TextTable:
 
     columns = ("Model", "Reason", "Status", "Newest message", "Timeline")
     span = f"Timeline: {_moment(first)} to {_moment(last)} UTC" if first and last else ""
-    return TextTable(columns, map(row, sums), ("Attempts", "Verdicts"), caption=span)
+    return in_columns(columns, map(row, sums), COUNTS, caption=span, width=width)
 
 
-def _by_time(rows: Sequence[TimedFailures]) -> TextTable:
+def _by_time(rows: Sequence[TimedFailures], width: int | None) -> str:
     columns = ("Time (UTC)", "Model", "Reason", "Status", "Newest message")
     cells = ((_moment(each.time), each.model, *_why(each), *_numbers(each)) for each in rows)
-    return TextTable(columns, cells, ("Attempts", "Verdicts"))
+    return in_columns(columns, cells, COUNTS, width=width)
 
 
 def _why(each: TimedFailures) -> tuple[str, str, str]:

@@ -154,7 +154,10 @@ def next_batch(
     Return its items, their expected cost, and whether the caps leave no money for the next item.
     """
     taken: list[BatchItem] = []
-    size, usd, known, short = 0, Decimal(0), True, False
+    size = 0
+    usd = Decimal(0)
+    known = True
+    short = False
     for item, request_bytes, request_usd in items:
         size += request_bytes
         # A request that is too large by itself is the provider's to refuse.
@@ -165,7 +168,8 @@ def next_batch(
         if short:
             break
         taken.append(item)
-        usd, known = with_it, known and request_usd is not None
+        usd = with_it
+        known = known and request_usd is not None
     return tuple(taken), usd if known else None, short
 
 

@@ -29,7 +29,7 @@ class HttpApi(msgspec.Struct, frozen=True):
     simulated_root: str  # path of the API's root on the simulator
     simulated_model: str  # persona of the simulator that `demo` asks in this wire format
     chat: bool = True  # False: its guards are sent the command without a prompt
-    batches: bool = False  # then `providers/batches/NAME.py` and `simulator/NAME.py` speak them
+    batches: bool = False  # then `providers/batches/NAME.py` speaks them
 
 
 class WireFormat(StrEnum):
@@ -96,6 +96,11 @@ class WireFormat(StrEnum):
     @property
     def reads_prompt(self) -> bool:
         return self.http is not None and self.http.chat
+
+
+def is_baseline(model: str) -> bool:
+    """Whether a model is one of ours that others have to beat, by its id."""
+    return model.startswith(f"{WireFormat.BASELINE}/")
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,10 +12,12 @@ from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 from itertools import chain
+from typing import Annotated
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from aegish_dist.core.model import ARM_MARK, CallParameters, ModelSpec, WireFormat
+from aegish_dist.core.verdict_record import Number
 
 COMMAND_SLOT = "{command}"
 COT = "+cot"  # end of the name of a prompt that asks for reasoning first
@@ -98,21 +100,21 @@ class RunDataset(Struct, frozen=True):
 class Pruned(Struct, frozen=True):
     """Completions of a run that were deleted while their verdicts stayed."""
 
-    completions: int
-    at: datetime
+    completions: Annotated[int, Meta(ge=0, le=2**62)]
+    at: Annotated[datetime, Meta(tz=True)]
 
 
 class Run(Struct, frozen=True):
     """One experiment: models x samples x epochs under one set of parameters."""
 
-    run_id: str
-    created_at: datetime
+    run_id: Annotated[str, Meta(pattern=r"^[0-9a-z]{9}\Z")]
+    created_at: Annotated[datetime, Meta(tz=True)]
     name: str
-    origin: str
+    origin: Annotated[str, Meta(pattern=r"^(submit|import)\Z")]
     package_version: str
     prompt: Prompt | None  # the first, if there are several; None for imported runs
     parameters: CallParameters | None
-    epochs: int
+    epochs: Number
     datasets: tuple[RunDataset, ...]
     models: tuple[ModelSpec, ...]
     datasets_by_model: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -160,6 +162,15 @@ class Run(Struct, frozen=True):
         """Caps in USD on the cost of the run, and of each of its models; None: no cap."""
         asked = self.parameters
         return (asked.max_cost_usd, asked.max_cost_per_model_usd) if asked else (None, None)
+
+    def over_budget(self, spent: Mapping[str, Decimal]) -> set[str]:
+        """Return the models that have spent, in USD, what they may, worker or not."""
+        cap, model_cap = self.caps
+        if cap is not None and sum(spent.values()) >= cap:
+            return set(spent)
+        if model_cap is None:
+            return set()
+        return {model for model, cost in spent.items() if cost >= model_cap}
 
     @property
     def imported(self) -> bool:

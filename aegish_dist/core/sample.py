@@ -5,12 +5,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import cached_property
+from typing import Annotated
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 REPEATS = "repeats"  # metadata: ids, by blanks, of the same command that an import left out
 MAX_COMMAND_CHARS = 10_000
 MAX_LABEL_CHARS = 200  # they stand in database indexes, limited to 2.7 KB
+Name = Annotated[str, Meta(max_length=MAX_LABEL_CHARS)]
+Command = Annotated[str, Meta(max_length=MAX_COMMAND_CHARS)]
 
 
 class TrueLabel(StrEnum):
@@ -21,10 +24,12 @@ class TrueLabel(StrEnum):
 class Sample(Struct, frozen=True):
     """One labelled command; samples of equal content are the same sample, wherever they stand."""
 
-    command: str
+    command: Command
     target: TrueLabel
-    category: str | None = None  # GTFOBins function such as `file-read`; None for harmless commands
-    cluster: str | None = None  # name shared by similar samples, usually the binary; None: alone
+    category: Name | None = (
+        None  # GTFOBins function such as `file-read`; None for harmless commands
+    )
+    cluster: Name | None = None  # name shared by similar samples, usually the binary; None: alone
     metadata: Mapping[str, str] = field(default_factory=dict)
     """Free annotations, which are no part of the identity."""
 
@@ -48,7 +53,7 @@ class Sample(Struct, frozen=True):
 class Dataset(Struct, frozen=True, dict=True):
     """A named, immutable set of samples; its fingerprint is its identity."""
 
-    name: str
+    name: Name
     samples: tuple[Sample, ...]  # in file order; no two have the same `sample_id`
     source: str = ""  # where the samples come from: a file, a repository with its commit
     licence: str = ""  # SPDX identifier or a sentence; empty when unknown

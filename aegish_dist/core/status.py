@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from aegish_dist.core.batches import BatchTotals
+from aegish_dist.core.model import is_baseline
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.run import BatchState
 
@@ -135,7 +136,9 @@ class RunStatus(Struct, frozen=True):
     @property
     def demo(self) -> bool:
         """Whether `demo` made it, by its name and models: its simulator ended with that command."""
-        asked = all(each.model.startswith(("baseline/", "simulated")) for each in self.models)
+        asked = all(
+            is_baseline(each.model) or each.model.startswith("simulated") for each in self.models
+        )
         return asked and re.fullmatch(r"demo(-\d+)?", self.name) is not None
 
     @property

@@ -82,6 +82,7 @@ class ModelTally(Struct, frozen=True):
     cost_usd: Decimal | None = None  # of the priced verdicts; None without a priced verdict
     priced_verdicts: int = 0
     replaced: int = 0  # verdicts replaced by a retry: in no cell, but their cost counts
+    untimed: int = 0  # verdicts without a service time: no answer came, or it was not measured
 
     @property
     def as_imported(self) -> "ModelTally":
@@ -98,7 +99,8 @@ class ModelTally(Struct, frozen=True):
     @property
     def per_command_usd(self) -> Decimal | None:
         """Mean cost of a priced verdict; None without any."""
-        total, priced = self.cost_usd, self.priced_verdicts
+        total = self.cost_usd
+        priced = self.priced_verdicts
         return None if total is None or not priced else total / priced
 
 
@@ -134,7 +136,8 @@ def in_order(cells: Iterable[Cell]) -> tuple[Cell, ...]:
     """Sort cells; a cell without a category or cluster comes first."""
 
     def place(cell: Cell) -> tuple[object, ...]:
-        category, cluster = cell.category, cell.cluster
+        category = cell.category
+        cluster = cell.cluster
         return (
             cell.target is TrueLabel.MALICIOUS, category is not None, category or "",
             cluster is not None, cluster or "", cell.findings,
@@ -170,7 +173,8 @@ def added_up(changes: Iterable[tuple[ConfidenceCell, int]]) -> tuple[ConfidenceC
     """Add up cells of one kind, each times its sign."""
     sums: dict[tuple[Any, ...], list[int]] = {}
     for cell, sign in changes:
-        kind, numbers = astuple(cell)[:3], astuple(cell)[3:]
+        kind = astuple(cell)[:3]
+        numbers = astuple(cell)[3:]
         known = sums.get(kind) or [0] * len(numbers)
         sums[kind] = [old + sign * new for old, new in zip(known, numbers, strict=True)]
     return tuple(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate, takewhile
 from typing import Any, TypeVar
 
+JsonObject = dict[str, Any]
 T = TypeVar("T")
 _ON_ONE_LINE = json.JSONEncoder(allow_nan=False)
 _WORD = re.compile(r" *[^ ]+ *")
@@ -123,7 +124,8 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
     """
     from difflib import SequenceMatcher, get_close_matches  # noqa: PLC0415  for what is wrong alone
 
-    typed, folded = name[:100].lower(), {each.lower(): each for each in known}
+    typed = name[:100].lower()
+    folded = {each.lower(): each for each in known}
     if near := get_close_matches(typed, folded, cutoff=0.68):  # `import` is not nearly `report`
         best = SequenceMatcher(None, near[0], typed).ratio()
         near = get_close_matches(typed, near, cutoff=best - 0.05)

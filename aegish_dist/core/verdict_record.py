@@ -16,7 +16,7 @@ from msgspec.inspect import Metadata, NoneType, Type, UnionType, type_info
 from msgspec.structs import asdict
 
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
-from aegish_dist.core.sample import MAX_COMMAND_CHARS, MAX_LABEL_CHARS, TrueLabel
+from aegish_dist.core.sample import Command, Name, TrueLabel
 from aegish_dist.core.verdict import CallError, Completion, Timing, Usage, Verdict
 
 MAX_COUNT = 2**15 - 1  # largest smallint of the database: epoch, attempt, generation, HTTP status
@@ -24,8 +24,6 @@ MAX_TOKENS = 2**63 - 1  # largest bigint of the database, for token counts
 MAX_SCORE = 10**15  # of any column of the database that is double precision
 MAX_NUMBER = 10**12  # ms or s; in microseconds, as sums need them, it fits a bigint
 
-Name = Annotated[str, Meta(max_length=MAX_LABEL_CHARS)]
-Command = Annotated[str, Meta(max_length=MAX_COMMAND_CHARS)]
 Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 Number = Annotated[int, Meta(ge=1, le=MAX_COUNT)]
 Tokens = Annotated[int, Meta(ge=0, le=MAX_TOKENS)]
@@ -95,8 +93,17 @@ OPINIONS = ("outcome", "reason", "confidence", "parser_version")
 """Written for people; the readers of files ignore them."""
 OF_OTHER_TABLES = frozenset(
     [
-        *("model", "dataset", "command", "target", "category", "cluster"),
-        *("answered", "pruned", "simulated", "metadata", "call_errors"),
+        "model",
+        "dataset",
+        "command",
+        "target",
+        "category",
+        "cluster",
+        "answered",
+        "pruned",
+        "simulated",
+        "metadata",
+        "call_errors",
     ]
 )
 _COLUMNS = {"latency_ms": "service_ms", "returned_model": "model_returned"}

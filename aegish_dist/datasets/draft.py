@@ -91,8 +91,10 @@ def _sample_problems(record: int, sample: Sample) -> Iterator[Problem]:
 def _left_over(command: str) -> str | None:
     """Return a placeholder; a variable that the command sets itself is none."""
     given = variables_set(command)
-    left = (each for each in _PLACEHOLDER.finditer(command) if each["variable"] not in given)
-    return next((each.group() for each in left), None)
+    for placeholder in _PLACEHOLDER.finditer(command):
+        if placeholder["variable"] not in given:
+            return placeholder.group()
+    return None
 
 
 def variables_set(code: str) -> frozenset[str]:
@@ -117,13 +119,16 @@ def _label_problems(record: int, sample: Sample) -> Iterator[Problem]:
 def _misspelt(category: str) -> str | None:
     """Return the GTFOBins function that is probably meant by another name; None when none is."""
     folded = re.sub(r"[\W_]+", "-", category.lower())
-    near = get_close_matches(folded, CATEGORIES, 1, 0.85)
-    return near[0] if near and near[0] != category else None
+    for near in get_close_matches(folded, CATEGORIES, 1, 0.85):
+        if near != category:
+            return near
+    return None
 
 
 def _text_problems(record: int, field: str, text: str, max_chars: int) -> Iterator[Problem]:
     if bad := _UNSTORABLE.search(text):
-        yield Problem(record, field, f"contains the control character U+{ord(bad.group()):04X}")
+        message = f"contains the control character U+{ord(bad.group()):04X}"
+        yield Problem(record, field, message)
     if len(text) > max_chars:
         message = f"has {len(text):,} characters, at most {max_chars:,} are allowed"
         yield Problem(record, field, message)
@@ -154,10 +159,13 @@ class Draft(Struct, frozen=True):
     def checked(self) -> Dataset:
         """Return the dataset, or raise a DatasetError for the first error or for no samples."""
         errors = [each for each in self.problems() if each.severity is Severity.ERROR]
-        for problem in errors:
-            more = f"; `aegish-dist datasets validate {self.file}` lists all {len(errors)} errors"
-            said = problem.message + (more if errors[1:] else "")
-            raise Location(self.file, problem.record).error(said, problem.field)
+        if errors:
+            first = errors[0]
+            what = first.message
+            if len(errors) > 1:
+                listing = f"`aegish-dist datasets validate {self.file}`"
+                what = f"{what}; {listing} lists all {len(errors)} errors"
+            raise Location(self.file, first.record).error(what, first.field)
         if not self.samples:
             raise DatasetError("holds no samples", source=self.file)
         return Dataset(self.name, self.samples, self.source, self.licence)
@@ -171,26 +179,26 @@ class SampleRecord(Struct, frozen=True, kw_only=True):
 
 
 def given(values: Mapping[str, object], kind: type[Struct]) -> dict[str, object]:
-    return {
-        field: values[field]
-        for field in kind.__struct_fields__
-        if values.get(field) not in (None, "")
-    }
+    """Return the fields of a kind of record that have a value."""
+    fields = {}
+    for field in kind.__struct_fields__:
+        value = values.get(field)
+        if value not in (None, ""):
+            fields[field] = value
+    return fields
 
 
 def to_sample(location: Location, record: SampleRecord, values: Mapping[str, object]) -> Sample:
     """Make a sample of a record; other `values`, and an object `metadata`, are metadata."""
-    nested = values.get("metadata")
-    metadata = {} if nested is None else location.checked(nested, dict[str, Any], "metadata")
-    fields = (*record.__struct_fields__, "metadata")
-    extra = {key: each for key, each in values.items() if key not in fields}
+    extra = {key: value for key, value in values.items() if key not in record.__struct_fields__}
+    nested = extra.pop("metadata", None)
+    if nested is not None:
+        extra |= location.checked(nested, dict[str, Any], "metadata")
     try:
-        texts = {
-            str(key): _as_text(each) for key, each in (extra | metadata).items() if each is not None
-        }
+        metadata = {str(key): _as_text(value) for key, value in extra.items() if value is not None}
     except RecursionError:
         raise location.error("is nested too deeply", "metadata") from None
-    return Sample(record.command, record.target, record.category, record.cluster, texts)
+    return Sample(record.command, record.target, record.category, record.cluster, metadata)
 
 
 def _as_text(value: object) -> str:

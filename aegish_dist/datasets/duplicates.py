@@ -32,11 +32,17 @@ def normal_form(command: str) -> str:
     letters of adjoining flags are sorted (`-l -a`, `-al`), hexadecimal digits are small, and there
     is no `;` at the end.
     """
-    lines = (" ".join(line.split()) for line in command.split("\n"))
-    text = "\n".join(filter(None, lines)).rstrip("; \n")
-    text = _QUOTED_TEXT.sub(r"'\2'", _QUOTED_WORD.sub(r"\2", text))
+    lines = [" ".join(line.split()) for line in command.split("\n")]
+    text = "\n".join(line for line in lines if line).rstrip("; \n")
+    text = _QUOTED_WORD.sub(r"\2", text)
+    text = _QUOTED_TEXT.sub(r"'\2'", text)
     text = _HEX.sub(lambda found: found[0].lower(), text)
-    return _FLAGS.sub(lambda found: "-" + "".join(sorted(found[0].replace(" -", "")[1:])), text)
+    return _FLAGS.sub(_sorted_flags, text)
+
+
+def _sorted_flags(flags: re.Match[str]) -> str:
+    letters = flags[0].replace(" -", "")[1:]
+    return "-" + "".join(sorted(letters))
 
 
 def alike(drafts: Sequence[Draft]) -> Iterator[tuple[int, Problem]]:
@@ -45,23 +51,31 @@ def alike(drafts: Sequence[Draft]) -> Iterator[tuple[int, Problem]]:
     Copies with different labels are errors, all else are warnings. That a data set holds the same
     command twice is left to `problems`.
     """
-    placed = [
-        (number, line, sample)
-        for number, draft in enumerate(drafts)
-        for line, sample in zip(draft.lines, draft.samples, strict=True)
-    ]
-    for one, other, how in _pairs([sample for *_, sample in placed]):
-        (number, line, sample), (earlier, first, twin) = placed[one], placed[other]
-        if number == earlier and how == _SAME:
+    samples: list[Sample] = []
+    places: list[tuple[int, int]] = []
+    for number, draft in enumerate(drafts):
+        samples += draft.samples
+        places += [(number, line) for line in draft.lines]
+    for one, other, how in _pairs(samples):
+        number, line = places[one]
+        earlier, where = places[other]
+        message = f"{how} line {where}"
+        if number != earlier:
+            message = f"{how} {drafts[earlier].file}, line {where}"
+        elif how == _SAME:
             continue
-        where = f"line {first}" if number == earlier else f"{drafts[earlier].file}, line {first}"
-        differs = sample.target is not twin.target
-        label = f", which is labelled {twin.target}" if differs else ""
-        severity = Severity.ERROR if differs and how != _NEAR else Severity.WARNING
-        yield number, Problem(line, "command", f"{how} {where}{label}", severity)
+        severity = Severity.WARNING
+        label = samples[other].target
+        if samples[one].target is not label:
+            message += f", which is labelled {label}"
+            if how != _NEAR:
+                severity = Severity.ERROR
+        yield number, Problem(line, "command", message, severity)
 
 
-_SAME, _NORMAL, _NEAR = "the same command as in", "differs in writing from", "is nearly that of"
+_SAME = "the same command as in"
+_NORMAL = "differs in writing from"
+_NEAR = "is nearly that of"
 
 
 def _pairs(samples: Iterable[Sample]) -> Iterator[tuple[int, int, str]]:
@@ -69,9 +83,12 @@ def _pairs(samples: Iterable[Sample]) -> Iterator[tuple[int, int, str]]:
     commands: dict[str, int] = {}
     forms: dict[str, int] = {}
     for number, sample in enumerate(samples):
-        if (first := commands.setdefault(sample.command, number)) != number:
+        first = commands.setdefault(sample.command, number)
+        if first != number:
             yield number, first, _SAME
-        elif (first := forms.setdefault(normal_form(sample.command), number)) != number:
+            continue
+        first = forms.setdefault(normal_form(sample.command), number)
+        if first != number:
             yield number, first, _NORMAL
     for one, other in _near(list(forms)):
         first, number = sorted((forms[one], forms[other]))
@@ -86,7 +103,8 @@ def _near(forms: list[str]) -> Iterator[tuple[str, str]]:
     known: list[tuple[str, array[int]]] = []
     for form in forms:
         grams = array("I", sorted(ranks[gram] for gram in _trigrams(form)))
-        size, mine = len(grams), set(grams)
+        mine = set(grams)
+        size = len(grams)
         rarest = grams[: size - ceil(SIMILARITY * size) + 1]
         places = Counter(place for gram in rarest for place in sharing[gram])
         for place, _ in places.most_common(MAX_COMPARED):

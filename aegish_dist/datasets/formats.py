@@ -49,8 +49,10 @@ FORMATS = convert(_TABLES["formats"], dict[str, Format])
 
 def format_of_checkout(path: Path) -> str | None:
     """Return the format whose data a folder holds; None where it is a checkout of none."""
-    data = {name: path / each.inside for name, each in FORMATS.items() if each.inside}
-    return next((name for name, inside in data.items() if inside.exists()), None)
+    for name, about in FORMATS.items():
+        if about.inside and (path / about.inside).exists():
+            return name
+    return None
 
 
 def read_format(
@@ -58,70 +60,98 @@ def read_format(
 ) -> Draft:
     """Read a checkout or file of a format, as a draft whose records are the samples."""
     about = FORMATS[form]
-    in_checkout = bool(about.inside) and (path / about.inside).exists()
-    data = path / about.inside if in_checkout else path
-    if in_checkout:
-        require_within(path, data)
-    elif path.is_dir() and Path(about.inside).suffix:  # of one file
-        raise DatasetError(f"holds no {about.inside}; give {about.takes}", source=str(path))
-    skipped: list[DatasetError] = []
-    left_out: Counter[str] = Counter()
-    found = _READERS[about.reader or form](data, label or about.label or TrueLabel.HARMLESS)
-    placed = tuple(islice(_usable(found, skipped, left_out), MAX_SAMPLES + 1))
-    samples = tuple(sample for _, sample in placed)
-    if not 0 < len(samples) <= MAX_SAMPLES:
-        problem = f"more than {MAX_SAMPLES:,} samples are not read; give a part of it"
-        missing = f"holds no samples; {skipped[0] if skipped else f'give {about.takes}'}"
-        raise DatasetError(problem if samples else missing, source=str(path))
-    commit = commit_of(path) if in_checkout else None
+    data = _data(about, path)
+    read = _READERS[about.reader or form]
+    usable = _Usable()
+    lines: list[int] = []
+    samples: list[Sample] = []
+    for line, sample in usable.of(read(data, label or about.label or TrueLabel.HARMLESS)):
+        samples.append(sample)
+        lines.append(line or len(samples))
+        if len(samples) > MAX_SAMPLES:
+            problem = f"more than {MAX_SAMPLES:,} samples are not read; give a part of it"
+            raise DatasetError(problem, source=str(path))
+    if not samples:
+        why = usable.skipped[0] if usable.skipped else f"give {about.takes}"
+        raise DatasetError(f"holds no samples; {why}", source=str(path))
+    commit = None if data is path else commit_of(path)
     return Draft(
         name=dataset_name(path, name or form),
-        samples=samples,
-        lines=tuple(line or number for number, (line, _) in enumerate(placed, 1)),
+        samples=tuple(samples),
+        lines=tuple(lines),
         file=str(path),
         source=f"{about.source}, commit {commit}" if commit else about.source,
         licence=about.licence,
-        skipped=tuple(skipped),
-        left_out=left_out,
+        skipped=tuple(usable.skipped),
+        left_out=usable.left_out,
     )
 
 
-def _usable(found: Read, skipped: list[DatasetError], left_out: Counter[str]) -> Iterator[Placed]:
-    """Yield what can be stored; a command with both labels stays, and stops an import."""
-    seen: dict[tuple[str, TrueLabel], Sample] = {}
-    for each in found:
-        if isinstance(each, DatasetError):
-            skipped.append(each)
-        elif isinstance(each, str):
-            left_out[each] += 1
-        elif reason := _unusable(each[1], seen):
-            left_out[reason] += 1
-        else:
-            yield each
+def _data(about: Format, path: Path) -> Path:
+    """Return where the data of a format are: within a checkout, or the path itself."""
+    inside = path / about.inside
+    if about.inside and inside.exists():
+        require_within(path, inside)
+        return inside
+    if path.is_dir() and Path(about.inside).suffix:  # of one file
+        raise DatasetError(f"holds no {about.inside}; give {about.takes}", source=str(path))
+    return path
 
 
-def _unusable(sample: Sample, seen: dict[tuple[str, TrueLabel], Sample]) -> str | None:
-    if not sample.command:
-        return "empty"
-    if len(sample.command) > MAX_COMMAND_CHARS:
-        return f"longer than {MAX_COMMAND_CHARS:,} characters"
-    first = seen.setdefault((sample.command, sample.target), sample)
-    if first is not sample:
-        if (number := sample.metadata.get("id")) and isinstance(first.metadata, dict):
-            repeats = " ".join(filter(None, (first.metadata.get(REPEATS), number)))
-            if len(REPEATS + repeats) <= MAX_COMMAND_CHARS:  # more could not be stored
-                first.metadata[REPEATS] = repeats
-        return "repeated"
-    wrong = (each for each in problems([sample]) if each.severity is Severity.ERROR)
-    return next((f"with a {each.field} that cannot be stored" for each in wrong), None)
+class _Usable:
+    """Chooses what can be stored, and counts the rest by reason."""
+
+    def __init__(self) -> None:
+        self.skipped: list[DatasetError] = []
+        self.left_out: Counter[str] = Counter()
+        self._seen: dict[tuple[str, TrueLabel], Sample] = {}
+
+    def of(self, read: Read) -> Iterator[Placed]:
+        """Yield what can be stored; a command with both labels stays, and stops an import."""
+        for each in read:
+            if isinstance(each, DatasetError):
+                self.skipped.append(each)
+            elif isinstance(each, str):
+                self.left_out[each] += 1
+            elif reason := self._problem(each[1]):
+                self.left_out[reason] += 1
+            else:
+                yield each
+
+    def _problem(self, sample: Sample) -> str | None:
+        if not sample.command:
+            return "empty"
+        if len(sample.command) > MAX_COMMAND_CHARS:
+            return f"longer than {MAX_COMMAND_CHARS:,} characters"
+        first = self._seen.setdefault((sample.command, sample.target), sample)
+        if first is not sample:
+            _note_repeat(first, sample)
+            return "repeated"
+        for problem in problems([sample]):
+            if problem.severity is Severity.ERROR:
+                return f"with a {problem.field} that cannot be stored"
+        return None
+
+
+def _note_repeat(first: Sample, repeat: Sample) -> None:
+    """Add the id of a repeat to those that the first sample of the command has noted."""
+    number = repeat.metadata.get("id")
+    if number and isinstance(first.metadata, dict):
+        repeats = f"{first.metadata.get(REPEATS, '')} {number}".strip()
+        if len(REPEATS + repeats) <= MAX_COMMAND_CHARS:  # more could not be stored
+            first.metadata[REPEATS] = repeats
 
 
 def _sample(
     command: str, label: TrueLabel, category: str, cluster: str | None, **about: str
 ) -> Sample:
-    kind = category if label is TrueLabel.MALICIOUS else None
-    known = {key: text for key, text in about.items() if text}
-    return Sample(command.strip(), label, kind, cluster, known)
+    return Sample(
+        command=command.strip(),
+        target=label,
+        category=category if label is TrueLabel.MALICIOUS else None,
+        cluster=cluster,
+        metadata={key: text for key, text in about.items() if text},
+    )
 
 
 _SKIPPED_WORDS = re.compile(
@@ -178,17 +208,26 @@ def _atomic(path: Path, label: TrueLabel) -> Read:
 
 def _atomic_sample(technique: str, test: _Test, label: TrueLabel) -> Placed | str:
     shell = test.executor.name.strip()
+    if shell == "manual":
+        return "by hand"
     if shell not in ("bash", "sh"):
-        return "by hand" if shell == "manual" else "for another shell"
+        return "for another shell"
     command = test.executor.command or ""
     for name, argument in (test.input_arguments or {}).items():
-        if argument and argument.get("default") is not None:
-            command = command.replace(f"#{{{name}}}", str(argument["default"]))
+        default = argument.get("default") if argument else None
+        if default is not None:
+            command = command.replace(f"#{{{name}}}", str(default))
     if _SLOT.search(command):
         return "with an argument that has no default"
-    platforms = ",".join(test.supported_platforms)
-    command = _FOLDER.sub("/opt/tests", command)
-    return 0, _sample(command, label, technique, technique, test=test.name, platforms=platforms)
+    sample = _sample(
+        _FOLDER.sub("/opt/tests", command),
+        label,
+        category=technique,
+        cluster=technique,
+        test=test.name,
+        platforms=",".join(test.supported_platforms),
+    )
+    return 0, sample
 
 
 def _rows(path: Path) -> Iterator[tuple[Location, dict[str, Any]]]:
@@ -212,8 +251,15 @@ class _LancetCase(Struct):
 def _lancet(path: Path, _label: TrueLabel) -> Read:
     for location, values in _rows(path):
         case = location.checked(values, _LancetCase)
-        about = {"id": case.id, "domain": case.domain, "rationale": case.rationale}
-        sample = _sample(case.command, _LABELS[case.label], case.domain, case.family, **about)
+        sample = _sample(
+            case.command,
+            _LABELS[case.label],
+            category=case.domain,
+            cluster=case.family,
+            id=case.id,
+            domain=case.domain,
+            rationale=case.rationale,
+        )
         yield location.line or 0, sample
 
 
@@ -225,18 +271,19 @@ def _nl2bash(path: Path, label: TrueLabel) -> Read:
 
 
 def _redcode(path: Path, label: TrueLabel) -> Read:
-    found = path.glob("*.json") if path.is_dir() else [path]
-    for file in islice(sorted(found), MAX_FILES):
+    files_of_cases = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    for file in files_of_cases[:MAX_FILES]:
         require_within(path, file)
         location = Location(str(file))
         with location:
             document = parse_json(read_text(file, MAX_DOCUMENT_BYTES))
         for case in location.checked(document, list[dict[str, str]]):
+            if case.get("Language") != "bash":
+                yield "in another language"
+                continue
             number = case.get("Index", "")
             scenario = f"scenario-{number.partition('_')[0]}"
-            is_bash = case.get("Language") == "bash"
-            sample = _sample(case.get("Code", ""), label, scenario, scenario, id=number)
-            yield (0, sample) if is_bash else "in another language"
+            yield 0, _sample(case.get("Code", ""), label, scenario, scenario, id=number)
 
 
 _Risk = Literal["not_risky", "risky", "allow", "deny"]
@@ -265,12 +312,18 @@ def _shellrisk(path: Path, _label: TrueLabel) -> Read:
             yield "a script of several lines"
             continue
         verdict = row.label if isinstance(row.label, _Verdict) else _Verdict(row.label)
-        label = _LABELS[verdict.verdict in ("risky", "deny")]
-        source, licence = _TABLES["shellrisk"].get(row.source, (row.source, ""))
         command = row.actions[0].get("content", "") if row.actions else row.command
-        about = {"id": row.id, "source": source, "licence": licence}
-        category = verdict.source_label or row.source
-        yield location.line or 0, _sample(command, label, category, program_of(command), **about)
+        source, licence = _TABLES["shellrisk"].get(row.source, (row.source, ""))
+        sample = _sample(
+            command,
+            _LABELS[verdict.verdict in ("risky", "deny")],
+            category=verdict.source_label or row.source,
+            cluster=program_of(command),
+            id=row.id,
+            source=source,
+            licence=licence,
+        )
+        yield location.line or 0, sample
 
 
 _TOOLS = ("bash", "execute_bash", "shell", "terminal", "run_command")
@@ -284,17 +337,18 @@ _NAMES = ("traj_id", "trajectory_id", "trial_id", "instance_id", "id")
 
 def _trajectories(path: Path, label: TrueLabel) -> Read:
     for location, values in _rows(path):
-        name = next((str(values[key]) for key in _NAMES if values.get(key)), str(location.line))
+        names = [str(values[key]) for key in _NAMES if values.get(key)]
+        name = names[0] if names else str(location.line)
         commands = [command.strip() for command in _commands(location, values)]
         if not commands:
             yield "a run without a command"
         for command in commands:
             if _REFERENCE.fullmatch(command):
                 yield "a reference in place of a command"
-            else:
-                program = program_of(command)
-                sample = _sample(command, label, "agent", program, trajectory=name[:200])
-                yield location.line or 0, sample
+                continue
+            program = program_of(command)
+            sample = _sample(command, label, "agent", program, trajectory=name[:200])
+            yield location.line or 0, sample
 
 
 def _commands(location: Location, row: Mapping[str, Any]) -> Iterator[str]:
@@ -302,30 +356,40 @@ def _commands(location: Location, row: Mapping[str, Any]) -> Iterator[str]:
     column = "messages" if "messages" in row else "steps"
     if column not in row:
         raise location.error("is missing, and so is steps", "messages")
-    with location:
-        turns = parse_json(row[column]) if isinstance(row[column], str) else row[column]
+    turns = row[column]
+    if isinstance(turns, str):
+        with location:
+            turns = parse_json(turns)
     for turn in location.checked(turns or [], list[dict[str, Any]], column):
-        if turn.get("role", "assistant") != "assistant":
-            continue
-        content = turn.get("content")  # in parts, calls of tools are among them
-        parts = [turn.get("tool_calls"), turn.get("tools"), content]
-        calls = [call for each in parts if isinstance(each, list) for call in each]
-        commands = [command for call in calls if (command := _command_of(call)) is not None]
-        if isinstance(content, list):
-            texts = (each.get("text") for each in content if isinstance(each, dict))
-            content = "\n".join(text for text in texts if isinstance(text, str))
-        if isinstance(content, str) and not commands:
-            commands = _CALL.findall(content) or _FENCE.findall(content)
-        yield from commands
+        if turn.get("role", "assistant") == "assistant":
+            yield from _commands_of(turn)
+
+
+def _commands_of(turn: Mapping[str, Any]) -> list[str]:
+    """Return the commands of the calls in a turn, else those that stand in its text."""
+    content = turn.get("content")  # in parts, calls of tools are among them
+    commands: list[str] = []
+    for calls in (turn.get("tool_calls"), turn.get("tools"), content):
+        if isinstance(calls, list):
+            commands += [command for command in map(_command_of, calls) if command is not None]
+    if commands:
+        return commands
+    if isinstance(content, list):
+        texts = [part.get("text") for part in content if isinstance(part, dict)]
+        content = "\n".join(text for text in texts if isinstance(text, str))
+    if not isinstance(content, str):
+        return []
+    return _CALL.findall(content) or _FENCE.findall(content)
 
 
 def _command_of(call: Any) -> str | None:
     """Return the command of a call of a shell, as OpenAI, Anthropic or Terminal-Bench write it."""
     try:
         function = call.get("function", call)
-        given = function.get("arguments", function.get("input", function))
-        given = json.loads(given) if isinstance(given, str) else given
-        command = given.get("command", given.get("cmd"))
+        arguments = function.get("arguments", function.get("input", function))
+        if isinstance(arguments, str):
+            arguments = json.loads(arguments)
+        command = arguments.get("command", arguments.get("cmd"))
         if isinstance(command, list) and command[:2] in (["bash", "-lc"], ["bash", "-c"]):
             command = command[2]
         is_shell = function.get("name", function.get("fn")) in _TOOLS

@@ -21,6 +21,7 @@ three cases; otherwise the entry yields none:
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from importlib.resources import files
 from itertools import chain, islice
@@ -40,7 +41,7 @@ from aegish_dist.datasets.draft import (
     variables_set,
 )
 from aegish_dist.errors import DatasetError
-from aegish_dist.inputs.checking import Location, refuse
+from aegish_dist.inputs.checking import Location
 from aegish_dist.inputs.documents import read_text, require_within
 from aegish_dist.inputs.yaml import parse_yaml
 
@@ -120,8 +121,16 @@ class Binary(Struct, frozen=True):
     name: str
     file: Path
     alias_of: str | None  # another program with the same examples
-    entries: tuple[Entry, ...]
-    skipped: tuple[DatasetError, ...] = ()  # one for each entry that cannot be read
+    entries: list[Entry] = []
+    skipped: list[DatasetError] = []  # one for each entry that cannot be read
+
+    @contextmanager
+    def skipping(self) -> Iterator[None]:
+        """Keep the error of an entry that cannot be read."""
+        try:
+            yield
+        except DatasetError as error:
+            self.skipped.append(error)
 
 
 class _Context(Struct):
@@ -148,32 +157,17 @@ def read_program(path: Path) -> Binary:
     with location:
         document = parse_yaml(read_text(path, MAX_PROGRAM_BYTES))
     file = _node(location, document, _File)
-    name = path.name.removesuffix(OLDER_SUFFIX)
-    if file.alias:
-        return Binary(name, path, file.alias, ())
-    read = list(_entries(location, _mapping(location, file.functions, "functions")))
-    return Binary(
-        name,
-        path,
-        None,
-        tuple(each for each in read if isinstance(each, Entry)),
-        tuple(each for each in read if isinstance(each, DatasetError)),
-    )
-
-
-def _entries(location: Location, functions: dict[Any, Any]) -> Iterator[Entry | DatasetError]:
-    for function, examples in functions.items():
+    binary = Binary(path.name.removesuffix(OLDER_SUFFIX), path, file.alias or None)
+    if binary.alias_of:
+        return binary
+    for function, examples in _mapping(location, file.functions, "functions").items():
         field = f"functions.{function}"
-        try:
-            listed = location.checked(examples, list[Any], field)
-        except DatasetError as error:
-            yield error
-            continue
-        for index, example in enumerate(listed):
-            try:
-                yield _entry(location, f"{field}[{index}]", function, example)
-            except DatasetError as error:
-                yield error
+        with binary.skipping():
+            for index, example in enumerate(location.checked(examples, list[Any], field)):
+                with binary.skipping():
+                    entry = _entry(location, f"{field}[{index}]", function, example)
+                    binary.entries.append(entry)
+    return binary
 
 
 def _entry(location: Location, field: str, function: str, value: object) -> Entry:
@@ -182,13 +176,12 @@ def _entry(location: Location, field: str, function: str, value: object) -> Entr
     usable = [name for name in _CONTEXTS if name in contexts] or ["unprivileged"]
     first = _node(location, contexts.get(usable[0]), _Context, f"{field}.contexts.{usable[0]}")
     code = first.code or example.code or ""
-    long = f"has more than {MAX_COMMAND_CHARS:,} characters"
-    with location:
-        refuse(
-            (not code, f"{field}.code", "is missing"),
-            (function == _INHERIT and not example.program, f"{field}.from", "is missing"),
-            (len(code) > MAX_COMMAND_CHARS, f"{field}.code", long),
-        )
+    if not code:
+        raise location.error("is missing", f"{field}.code")
+    if function == _INHERIT and not example.program:
+        raise location.error("is missing", f"{field}.from")
+    if len(code) > MAX_COMMAND_CHARS:
+        raise location.error(f"has more than {MAX_COMMAND_CHARS:,} characters", f"{field}.code")
     return Entry(
         function=_TABLES["functions"].get(function, function),
         code=code.strip(),
@@ -231,20 +224,24 @@ def read_gtfobins(path: Path) -> Draft:
     for program in checkout.programs.values():
         skipped += program.skipped
         for sample in checkout.samples(program):
-            wrong = (each for each in problems([sample]) if each.severity is Severity.ERROR)
-            if problem := next(wrong, None):
+            wrong = [each for each in problems([sample]) if each.severity is Severity.ERROR]
+            if wrong:
                 field = f"functions.{sample.category}"
-                skipped.append(Location(str(program.file)).error(problem.message, field))
+                skipped.append(Location(str(program.file)).error(wrong[0].message, field))
             else:
                 samples.setdefault(sample.command, sample)  # exact text, first wins
     if not samples:
         why = f"; {skipped[0]}" if skipped else ""
         raise DatasetError(f"holds no samples{why}", source=str(path))
     commit = commit_of(path)
-    source = f"GTFOBins, commit {commit}" if commit else "GTFOBins, unknown commit"
-    lines = tuple(range(1, len(samples) + 1))
     return Draft(
-        "gtfobins", tuple(samples.values()), lines, str(path), source, "GPL-3.0", tuple(skipped)
+        name="gtfobins",
+        samples=tuple(samples.values()),
+        lines=tuple(range(1, len(samples) + 1)),
+        file=str(path),
+        source=f"GTFOBins, commit {commit}" if commit else "GTFOBins, unknown commit",
+        licence="GPL-3.0",
+        skipped=tuple(skipped),
     )
 
 
@@ -258,16 +255,15 @@ def _read_programs(directory: Path) -> tuple[dict[str, Binary], list[DatasetErro
     files = sorted(islice((each for each in named if each.is_file()), MAX_FILES + 1))
     for file in files:
         require_within(directory, file)
-    problem = None
     if len(files) > MAX_FILES:
-        problem = f"holds more than {MAX_FILES:,} files"
-    elif sum(file.stat().st_size for file in files) > MAX_FILE_BYTES:
+        raise DatasetError(f"holds more than {MAX_FILES:,} files", source=str(directory))
+    if sum(file.stat().st_size for file in files) > MAX_FILE_BYTES:
         problem = f"holds more than {MAX_FILE_BYTES // 2**20} MiB"
-    if problem is not None:
         raise DatasetError(problem, source=str(directory))
-    older_first = sorted(files, key=lambda file: file.suffix != OLDER_SUFFIX)
-    programs, skipped = {}, []
-    for file in older_first:
+    files.sort(key=lambda file: file.suffix != OLDER_SUFFIX)  # the older layout first
+    programs: dict[str, Binary] = {}
+    skipped: list[DatasetError] = []
+    for file in files:
         try:
             program = read_program(file)
         except DatasetError as error:
@@ -342,10 +338,13 @@ def commit_of(checkout: Path) -> str | None:
     if head.startswith("ref:"):
         ref = head.removeprefix("ref:").strip()
         common = git / (_read(git / "commondir") or ".")
-        packed = rf"^(\S+) {re.escape(ref)}$"
-        found = re.search(packed, _read(common / "packed-refs"), re.MULTILINE)
-        head = _read(git / ref) or _read(common / ref) or (found[1] if found else "")
+        head = _read(git / ref) or _read(common / ref) or _packed(common, ref)
     return head if _COMMIT.fullmatch(head) else None
+
+
+def _packed(git: Path, ref: str) -> str:
+    found = re.search(rf"^(\S+) {re.escape(ref)}$", _read(git / "packed-refs"), re.MULTILINE)
+    return found[1] if found else ""
 
 
 def _read(path: Path) -> str:

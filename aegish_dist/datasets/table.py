@@ -11,9 +11,8 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import partial
-from operator import itemgetter
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
+from aegish_dist.core.text import known
 from aegish_dist.datasets.draft import (
     CATEGORIES,
     MAX_FILE_BYTES,
@@ -36,7 +36,7 @@ from aegish_dist.datasets.formats import format_of_checkout, read_format
 from aegish_dist.datasets.gtfobins import read_gtfobins
 from aegish_dist.errors import DatasetError
 from aegish_dist.files import replacing, replacing_text
-from aegish_dist.inputs.checking import Location, refuse
+from aegish_dist.inputs.checking import Location
 from aegish_dist.inputs.documents import (
     ParquetLimits,
     load_pyarrow,
@@ -65,12 +65,14 @@ def read_aegish(path: Path, name: str | None = None) -> Draft:
     if len(commands) > MAX_SAMPLES:
         raise location.error(f"more than {MAX_SAMPLES:,} samples are not read", "commands")
     about = location.checked(content.get("metadata") or {}, dict[str, Any], "metadata")
+    lines = tuple(range(1, len(commands) + 1))
     return Draft(
         name=dataset_name(path, name),
         samples=tuple(
-            _sample(Location(str(path), record), each) for record, each in enumerate(commands, 1)
+            _sample(Location(str(path), line), entry)
+            for line, entry in zip(lines, commands, strict=True)
         ),
-        lines=tuple(range(1, len(commands) + 1)),
+        lines=lines,
         file=str(path),
         source=str(about.get("source") or path.name),
         licence=str(about.get("license") or ""),
@@ -80,11 +82,13 @@ def read_aegish(path: Path, name: str | None = None) -> Draft:
 def _sample(location: Location, entry: object) -> Sample:
     values = location.checked(entry, dict[str, Any], "commands")
     labels = location.checked(given(values, _Labels), _Labels)
-    if labels.category is not None and labels.category not in CATEGORIES:
-        raise location.error(f"{labels.category!a} is none of {', '.join(CATEGORIES)}", "category")
-    fields = {**values, "target": _target(location, labels), "cluster": labels.binary}
-    fields.pop("binary", None)
-    return to_sample(location, location.checked(given(fields, SampleRecord), SampleRecord), fields)
+    if labels.category not in (None, *CATEGORIES):
+        problem = f"{labels.category!a} is none of {', '.join(CATEGORIES)}"
+        raise location.error(problem, "category")
+    values["target"] = _target(location, labels)
+    values["cluster"] = values.pop("binary", None)
+    record = location.checked(given(values, SampleRecord), SampleRecord)
+    return to_sample(location, record, values)
 
 
 def _target(location: Location, labels: _Labels) -> TrueLabel:
@@ -159,9 +163,15 @@ def _flat_columns(dataset: Dataset) -> list[str]:
 
 
 def _flat(dataset: Dataset, sample: Sample) -> dict[str, str]:
-    fields = {"source": dataset.source, "licence": dataset.licence, **sample.metadata}
-    fields |= {"command": sample.command, "target": sample.target.value}
-    fields |= {"category": sample.category or "", "cluster": sample.cluster or ""}
+    fields = {
+        "source": dataset.source,
+        "licence": dataset.licence,
+        **sample.metadata,
+        "command": sample.command,
+        "target": sample.target.value,
+        "category": sample.category,
+        "cluster": sample.cluster,
+    }
     return {column: value for column, value in fields.items() if value}
 
 
@@ -203,18 +213,23 @@ def read_table(path: Path, name: str | None = None) -> Draft:
             records.append(record)
         except DatasetError as error:
             refused.append(Problem(location.line or 0, error.field, error.problem))
-    common = {
-        field: all_have.pop()
-        for field in ("source", "licence")
-        if len(all_have := {getattr(record, field) for record in records}) == 1
-    }
+    sources = {record.source for record in records}
+    licences = {record.licence for record in records}
+    for number, record in enumerate(records):
+        own = {
+            "source": record.source if len(sources) > 1 else None,
+            "licence": record.licence if len(licences) > 1 else None,
+        }
+        if texts := known(own):
+            metadata = {**texts, **samples[number].metadata}
+            samples[number] = replace(samples[number], metadata=metadata)
     return Draft(
         name=name,
-        samples=tuple(map(partial(_described, common), samples, records)),
+        samples=tuple(samples),
         lines=tuple(lines),
         file=str(path),
-        source=common.get("source") or path.name,
-        licence=common.get("licence") or "",
+        source=_common(sources) or path.name,
+        licence=_common(licences) or "",
         refused=tuple(refused),
     )
 
@@ -224,10 +239,9 @@ class _TableRecord(SampleRecord, frozen=True, kw_only=True):
     licence: str | None = None
 
 
-def _described(common: Collection[str], sample: Sample, record: _TableRecord) -> Sample:
-    texts = {"source": record.source, "licence": record.licence}
-    own = {key: text for key, text in texts.items() if text is not None and key not in common}
-    return replace(sample, metadata={**own, **sample.metadata}) if own else sample
+def _common(texts: set[str | None]) -> str | None:
+    """Return the text that all records have; None where they differ."""
+    return texts.pop() if len(texts) == 1 else None
 
 
 def _read_jsonl(path: Path) -> Records:
@@ -235,7 +249,8 @@ def _read_jsonl(path: Path) -> Records:
         text = read_text(path, MAX_FILE_BYTES)
     # Not splitlines: U+2028 and its like are legal inside a JSON string, and a list of all lines
     # takes as much memory again.
-    for number, line in enumerate(map(itemgetter(0), _LINE.finditer(text)), start=1):
+    for number, found in enumerate(_LINE.finditer(text), start=1):
+        line = found[0]
         location = Location(str(path), number)
         if len(line) > MAX_LINE_CHARS:
             raise location.error(f"is longer than {MAX_LINE_CHARS:,} characters")
@@ -255,10 +270,11 @@ def _read_csv(path: Path) -> Records:
         _check_header(header, location)
         location = Location(str(path), reader.line_num + 1)
         for cells in reader:
-            if len(cells) not in (0, len(header)):
+            if cells and len(cells) != len(header):
                 raise location.error(f"has {len(cells)} cells, the header has {len(header)}")
             if cells:
-                yield location, dict(zip(header, (cell or None for cell in cells), strict=True))
+                values = [cell or None for cell in cells]
+                yield location, dict(zip(header, values, strict=True))
             # A quoted newline makes a record longer than a line.
             location = Location(str(path), reader.line_num + 1)
     except csv.Error as error:
@@ -268,22 +284,32 @@ def _read_csv(path: Path) -> Records:
 def _check_header(header: list[str], location: Location) -> None:
     if len(header) > MAX_COLUMNS:
         raise location.error(f"has more than {MAX_COLUMNS:,} columns")
-    renames = [f"{name} to {_MEANT[name.lower()]}" for name in header if name.lower() in _MEANT]
-    missing = f"there is no such column; found: {', '.join(header)[:200]}"
-    missing += f"; rename {', '.join(renames)}" if renames else ""
-    with location:
-        refuse(
-            *((name not in header, name, missing) for name in _REQUIRED),
-            *((not name, name, "a column needs a name") for name in header),
-            *((n > 1, name, "the column is there twice") for name, n in Counter(header).items()),
-        )
+    for name in _REQUIRED:
+        if name not in header:
+            raise location.error(_missing(header), name)
+    if "" in header:
+        raise location.error("a column needs a name")
+    for name, times in Counter(header).items():
+        if times > 1:
+            raise location.error("the column is there twice", name)
+
+
+def _missing(header: list[str]) -> str:
+    named = ", ".join(header)[:200]
+    renames = []
+    for name in header:
+        if name.lower() in _MEANT:
+            renames.append(f"{name} to {_MEANT[name.lower()]}")
+    rename = f"; rename {', '.join(renames)}" if renames else ""
+    return f"there is no such column; found: {named}{rename}"
 
 
 def _read_parquet(path: Path) -> Records:
     with open_parquet(path, PARQUET_LIMITS, PARQUET_BATCH_ROWS) as batches:
-        rows = (row for batch in batches for row in batch.to_pylist())
-        for number, values in enumerate(rows, 1):
-            yield Location(str(path), number), values
+        numbers = count(1)
+        for batch in batches:
+            for values in batch.to_pylist():
+                yield Location(str(path), next(numbers)), values
 
 
 _READERS: dict[str, Callable[[Path], Records]] = {

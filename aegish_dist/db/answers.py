@@ -15,27 +15,35 @@ from msgspec.structs import replace
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.opinion import LabelChange
 from aegish_dist.core.outcome import ErrorClass, Outcome, OutcomeDetails, ScoredAnswer
 from aegish_dist.core.run import ModelOfRun, Run
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.scoring import ACTIONS, SampleAnswers, ScoringRule
 from aegish_dist.core.secrets import mask_key_shapes
-from aegish_dist.core.suspicion import Decision, Guard, Guards, SuspicionRule, suspicion
-from aegish_dist.core.verdict_query import (
+from aegish_dist.core.verdict_record import STORED
+from aegish_dist.db.engine import execute, reading, statement
+from aegish_dist.db.overlays import OverlayInRun
+from aegish_dist.db.runs import PerModel, prepare_counting
+from aegish_dist.db.tables import error_class_of, finding_of, findings_of, outcome_of
+from aegish_dist.db.verdict_reader import (
+    CODES,
+    MARKS,
+    SampleRange,
+    SqlScoring,
+    marks_of,
+    prepare,
+    sample_ranges,
+)
+from aegish_dist.opinions.scoring import ACTIONS, SampleAnswers, ScoringRule
+from aegish_dist.opinions.suspicion import Decision, Guard, Guards, SuspicionRule, suspicion
+from aegish_dist.opinions.verdict_query import (
     COUNTED,
     TEXTS,
     UNKNOWN,
+    Correctness,
     GridAttempt,
     GridCommand,
     GridPart,
 )
-from aegish_dist.core.verdict_record import STORED
-from aegish_dist.db.counting import PerModel, prepare_counting
-from aegish_dist.db.engine import execute, reading, statement
-from aegish_dist.db.overlays import ChangedSample, OverlayInRun
-from aegish_dist.db.tables import error_class_of, finding_of, findings_of, outcome_of
-from aegish_dist.db.verdict_reader import CODES, SampleRange, SqlScoring, prepare, sample_ranges
 from aegish_dist.statistics.paired_difference import PairedAnswers, SampleKind
 
 T = TypeVar("T")
@@ -45,7 +53,7 @@ def read_answers(
     session: Session,
     sides: Sequence[ModelOfRun],
     runs: Sequence[Run],
-    overlays: Mapping[str, OverlayInRun] | None = None,
+    overlays: Mapping[str, OverlayInRun],
 ) -> PairedAnswers[ModelOfRun]:
     """Read what sides answered: of each item the verdict of the newest generation.
 
@@ -53,18 +61,22 @@ def read_answers(
         session: Transaction of the caller; `REPEATABLE READ` makes it one picture.
         overlays: By run, its samples whose labels are corrected, or that are left out.
     """
-    samples = _Samples(alone=len(runs) == 1)
+    samples = _Samples()
     places: dict[str, dict[str, int]] = {}
     rows: dict[ModelOfRun, Row[Any]] = {}
     for run in runs:
         models = PerModel.of(session, run)
-        changed = () if overlays is None else overlays[run.run_id].samples
-        places[run.run_id] = samples.places(session, run.run_id, changed)
+        places[run.run_id] = samples.places(session, run.run_id, overlays[run.run_id])
         prepare_counting(session)
         rows |= {side: _read(models, side.model) for side in sides if side.run_id == run.run_id}
     findings = _Numbered[OutcomeDetails]({(): 0})
     answers = _columns(rows, places, len(samples.kind), findings)
-    return PairedAnswers(list(samples.kinds), samples.kind, list(findings), answers)
+    keys_of_runs = {
+        run_id: {place: int(key) for key, place in places_of_run.items()}
+        for run_id, places_of_run in places.items()
+    }
+    keys = {side: keys_of_runs[side.run_id] for side in sides}
+    return PairedAnswers(list(samples.kinds), samples.kind, list(findings), answers, keys)
 
 
 def _columns(
@@ -115,50 +127,33 @@ class _Numbered(dict[T, int]):
 class _Samples:
     """Samples of several runs, each once."""
 
-    def __init__(self, *, alone: bool) -> None:
-        """Begin without samples; `alone`: they are of one run, so none has to be found again."""
-        self._alone = alone
+    def __init__(self) -> None:
         self.kinds = _Numbered[SampleKind]()
         self.kind: list[int] = []
         self._places: dict[tuple[str, str], int] = {}
 
-    def places(
-        self, session: Session, run_id: str, changed: Iterable[ChangedSample]
-    ) -> dict[str, int]:
+    def places(self, session: Session, run_id: str, overlay: OverlayInRun) -> dict[str, int]:
         """Add the samples of a run under their corrected labels.
 
         Returns:
-            By key of a sample, its place in every column; -1 for one that an overlay leaves out.
+            By key of a sample, its place in every column; -1 for one that the overlay leaves out.
         """
-        changes = {str(each.key): each.change for each in changed}
         places: dict[str, int] = {}
-        for row in execute(session, "read_samples", run=run_id):
-            kind = SampleKind(TrueLabel(row.target), row.category, row.cluster)
+        for row in execute(session, "read_samples", run=run_id, **overlay.values):
             keys = row.keys.split()
-            if self._alone and not changes:
-                first = len(self.kind)
-                self.kind += [self.kinds[kind]] * len(keys)
-                places.update(zip(keys, range(first, len(self.kind)), strict=True))
+            if row.excluded:
+                places |= dict.fromkeys(keys, -1)
                 continue
+            kind = self.kinds[SampleKind(TrueLabel(row.target), row.category, row.cluster)]
             for key, sample_id in zip(keys, row.sample_ids.split(), strict=True):
-                sample = (row.dataset, sample_id)
-                if sample not in self._places:
-                    self._places[sample] = self._add(kind, changes.get(key))
-                places[key] = self._places[sample]
+                end = len(self.kind)
+                places[key] = self._places.setdefault((row.dataset, sample_id), end)
+                if places[key] == end:
+                    self.kind.append(kind)
         return places
 
-    def _add(self, kind: SampleKind, change: LabelChange | None) -> int:
-        if change is not None:
-            if change.target is None:
-                return -1
-            kind = SampleKind(change.target, change.category, kind.cluster)
-        self.kind.append(self.kinds[kind])
-        return len(self.kind) - 1
 
-
-def judged_samples(
-    session: Session, run: Run, overlay: OverlayInRun | None = None
-) -> list[SampleAnswers]:
+def judged_samples(session: Session, run: Run, overlay: OverlayInRun) -> list[SampleAnswers]:
     """Return every sample of a run with the findings of all models, ordered by dataset and place.
 
     Findings are those of all epochs.
@@ -170,31 +165,24 @@ def judged_samples(
         row = _read(models, spec.id)
         for key, codes in zip(row.keys.split(), row.codes.split(), strict=True):
             found[int(key)][spec.id] = _findings(codes)
-    changes = {each.key: each.change for each in (overlay.samples if overlay else ())}
-    rows = execute(session, "samples_of_run", run=run.run_id)
     return [
-        sample
-        for row in rows
-        for sample in _sample(row, changes.get(row.key), found.get(row.key, {}))
+        SampleAnswers(
+            sample.dataset,
+            sample.sample_id,
+            sample.command,
+            TrueLabel(sample.target),
+            sample.category,
+            sample.cluster,
+            found.get(sample.key, {}),
+        )
+        for sample in execute(session, "samples_of_run", run=run.run_id, **overlay.values)
+        if not sample.excluded
     ]
 
 
 @cache
 def _findings(codes: str) -> OutcomeDetails:
     return findings_of(tuple(map(int, codes.split(","))))
-
-
-def _sample(
-    row: Row[Any], change: LabelChange | None, findings: dict[str, OutcomeDetails]
-) -> Iterator[SampleAnswers]:
-    target, category = TrueLabel(row.target), row.category
-    if change is not None:
-        if change.target is None:
-            return
-        target, category = change.target, change.category
-    yield SampleAnswers(
-        row.dataset, row.sample_id, row.command, target, category, row.cluster, findings
-    )
 
 
 def read_guard_columns(
@@ -213,7 +201,7 @@ def read_guard_columns(
     """
     of_run = PerModel.of(session, run)
     simulated = {spec.id for spec in run.models if spec.simulated}
-    decisions, places, commands = _decisions(session, run, overlay)
+    decisions, places, commands, keys = _decisions(session, run, overlay)
 
     @lru_cache(2**16)  # few differ, unless the rule is native
     def score(code: str, confidence: str, native: str) -> float | None:
@@ -250,30 +238,32 @@ def read_guard_columns(
                 own=own,
             )
         )
-    return Guards(decisions, guards, commands)
+    return Guards(decisions, guards, commands, keys)
 
 
 def _decisions(
     session: Session, run: Run, overlay: OverlayInRun
-) -> tuple[list[Decision], dict[str, int], list[str]]:
-    """Return decisions, the place of each by its item as `read_guard` writes it, and the commands.
+) -> tuple[list[Decision], dict[str, int], list[str], list[int]]:
+    """Return decisions, the place of each by its item as `read_guard` writes it, commands and keys.
 
     The place is -1 where the overlay excludes the sample.
     """
-    changes = {each.key: each.change for each in overlay.samples}
     decisions: list[Decision] = []
     places: dict[str, int] = {}
     commands: list[str] = []
-    for row in execute(session, "samples_of_run", run=run.run_id):
-        items = [f"{row.key}.{epoch}" for epoch in range(1, run.epochs + 1)]
-        places |= dict.fromkeys(items, -1)
-        for sample in _sample(row, changes.get(row.key), {}):
-            about = sample.target is TrueLabel.MALICIOUS, sample.category, sample.cluster
-            for epoch, item in enumerate(items, start=1):
-                places[item] = len(decisions)
-                decisions.append(Decision(len(commands), epoch, *about))
-            commands.append(sample.command)
-    return decisions, places, commands
+    keys: list[int] = []
+    for sample in execute(session, "samples_of_run", run=run.run_id, **overlay.values):
+        items = [f"{sample.key}.{epoch}" for epoch in range(1, run.epochs + 1)]
+        if sample.excluded:
+            places |= dict.fromkeys(items, -1)
+            continue
+        about = sample.target == TrueLabel.MALICIOUS, sample.category, sample.cluster
+        for epoch, item in enumerate(items, start=1):
+            places[item] = len(decisions)
+            decisions.append(Decision(len(commands), epoch, *about))
+        commands.append(sample.command)
+        keys.append(sample.key)
+    return decisions, places, commands, keys
 
 
 def _order(items: Sequence[str], places: Mapping[str, int], length: int) -> list[int]:
@@ -292,6 +282,36 @@ def _in_order(order: Iterable[int], column: Iterable[T], unknown: T) -> list[T]:
 
 def _number(text: str) -> float | None:
     return None if text == "-" else float(text)
+
+
+PART_KEYS = 5_000
+
+
+def read_commands(
+    session: Session,
+    run: Run,
+    model: str,
+    keys: Sequence[int],
+    *,
+    target: TrueLabel,
+    rule: ScoringRule,
+) -> Iterator[tuple[str, str, str | None]]:
+    """Yield id and command of samples, and the first reason of a model to stop each.
+
+    Args:
+        model: A model of the run, or a policy, which gives no reason.
+        target: The label of all these samples.
+        rule: What counts as stopped: an attack that is detected, a harmless command that is not
+            accepted.
+    """
+    stopped = MARKS[Correctness.CORRECT if target is TrueLabel.MALICIOUS else Correctness.WRONG]
+    codes = [code for code, mark in enumerate(marks_of(rule, target)) if mark == stopped]
+    models = PerModel.of(session, run)
+    query = statement("read_commands", counts=models.counts)
+    values = {"model": models.keys.get(model), "codes": codes, "keys": list(keys)}
+    prepare(session)
+    for row in session.execute(query, values, execution_options={"yield_per": PART_KEYS}):
+        yield row.sample_id, row.command, row.reason
 
 
 PART_VERDICTS = 4_000
@@ -354,7 +374,7 @@ class _GridReader:
         self._places = {of_run.keys[model]: place for place, model in enumerate(models)}
         columns = f"{_NUMBERS}, {_LENGTH}, {_CUT}" if texts else _NUMBERS
         self._sql = statement("read_columns", columns=columns, counts=of_run.counts)
-        self._changes = {name: list(values) for name, values in judged.changes.items()}
+        self._changes = judged.changes
         self._judged = {code: _places_of(code, judged.rule) for code in CODES}
         self._marks = judged.marks
 

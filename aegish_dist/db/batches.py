@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 from msgspec import Struct, convert
-from sqlalchemy import Row, func, insert, select, update
+from sqlalchemy import Row, func, update
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.batches import MAX_TRIES, BatchItem, BatchRequest, BatchTotals
@@ -35,8 +35,7 @@ def plans_alone(session: Session, run_model_id: int) -> bool:
 
     False as well when its run was held or completed meanwhile.
     """
-    key = func.pg_try_advisory_xact_lock(AdvisoryLock.BATCHING + run_model_id)
-    if not session.scalar(select(key)):
+    if not execute(session, "try_lock", key=AdvisoryLock.BATCHING + run_model_id).scalar():
         return False
     return bool(execute(session, "is_open_and_not_held", model=run_model_id).scalar())
 
@@ -75,14 +74,9 @@ def save_batch(
     Args:
         expected_usd: Expected cost; None when a price is unknown.
     """
-    planned = insert(BATCHES).values(
-        run_model_id=run_model_id,
-        token=token,
-        state=BatchState.PLANNED.value,
-        requests=len(items),
-        expected_usd=expected_usd,
-    )
-    batch_id: int = session.execute(planned.returning(BATCHES.c.id)).scalar_one()
+    batch = {"model": run_model_id, "token": token, "requests": len(items)}
+    planned = execute(session, "add_batch", expected_usd=expected_usd, **batch)
+    batch_id: int = planned.scalar_one()
     execute(session, "put_items_in_batch", batch=batch_id, **_columns(items))
     return batch_id
 

@@ -8,6 +8,7 @@ are in the store; those of a model that is parked from its first call on are in 
 """
 
 import hashlib
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,25 +21,15 @@ from typing import Any
 
 from msgspec import Struct, convert
 from msgspec.structs import asdict, replace
-from sqlalchemy import Row, insert, select
+from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.failures import TimedFailures
+from aegish_dist.core.metric import Metric
 from aegish_dist.core.model import ModelSpec
-from aegish_dist.core.opinion import (
-    CATEGORY_METRIC,
-    Opinion,
-    PairP,
-    Snapshot,
-    SnapshotDocument,
-    VerdictSet,
-    opinion_of,
-    record_of,
-)
 from aegish_dist.core.outcome import ErrorClass, Outcome, OutcomeDetails
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.scoring import ACTIONS
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.status import FailedCalls, tells_pace
 from aegish_dist.core.tally import (
@@ -53,57 +44,14 @@ from aegish_dist.core.tally import (
     in_order,
     relabelled,
 )
-from aegish_dist.db.engine import execute, fragment, reading, statement
+from aegish_dist.db.engine import execute, reading
 from aegish_dist.db.overlays import ChangedSample, OverlayInRun
-from aegish_dist.db.tables import (
-    SNAPSHOT_METRICS,
-    SNAPSHOTS,
-    error_class_of,
-    finding_of,
-    findings_of,
-    outcome_of,
-)
+from aegish_dist.db.runs import PerModel, prepare_counting
+from aegish_dist.db.tables import error_class_of, finding_of, findings_of, outcome_of
 from aegish_dist.errors import UnreadableRunError
-
-_NUMBERS = [each.name for each in SNAPSHOT_METRICS.c if not each.primary_key]
-
-
-def prepare_counting(session: Session) -> None:
-    """Plan the statements of this transaction for counting millions of verdicts."""
-    execute(session, "settings_for_counting")
-
-
-class PerModel(Struct, frozen=True):
-    """The models of a run, in a transaction."""
-
-    session: Session
-    run: Run
-    keys: Mapping[str, int]
-    retried: bool
-    """Whether any item was asked again. Nearly no run has such, and pays nothing for it."""
-
-    @classmethod
-    def of(cls, session: Session, run: Run) -> "PerModel":
-        rows = execute(session, "asked_models", run=run.run_id)
-        retried = execute(session, "any_retry", run=run.run_id).scalar()
-        return cls(session, run, {row.model: row.id for row in rows}, bool(retried))
-
-    @property
-    def counts(self) -> str:
-        """The fragment that chooses the verdicts that count: of each item the newest."""
-        return fragment("newest" if self.retried else "every")
-
-    def newest(self, name: str, model: str, **values: object) -> Sequence[Row[Any]]:
-        """Ask a statement about the verdicts that count."""
-        values["model"] = self.keys[model]
-        return self.session.execute(statement(name, counts=self.counts), values).all()
-
-    def superseded(self, name: str, model: str, **values: object) -> Sequence[Row[Any]]:
-        """Ask it about all other verdicts; no row when no item was retried."""
-        if not self.retried:
-            return ()
-        values["model"] = self.keys[model]
-        return self.session.execute(statement(name, counts=fragment("superseded")), values).all()
+from aegish_dist.findings.snapshot import PairP, Snapshot, SnapshotDocument, VerdictSet
+from aegish_dist.opinions.opinion import Opinion, opinion_of, record_of
+from aegish_dist.opinions.scoring import ACTIONS
 
 
 def _identity_of(groups: Iterable[Mapping[str, Any]]) -> VerdictSet:
@@ -249,6 +197,7 @@ def _count(models: PerModel, spec: ModelSpec) -> tuple[ModelTally, VerdictSet]:
         cost_usd=_sum(spent, "cost_usd"),
         priced_verdicts=sum(each.priced for each in spent),
         replaced=sum(each.verdicts for each in replaced),
+        untimed=totals.verdicts - totals.service_times,
     )
     return tally, replace(_identity_of(row.alike), local_hash=_local_hash(totals))
 
@@ -325,35 +274,36 @@ def save_snapshot(
     opinion: Opinion,
     identities: Mapping[str, VerdictSet],
     pair_p: PairP,
-    **fields: Any,
+    document: Mapping[str, Any],
+    **fields: object,
 ) -> Snapshot:
     """Append a snapshot and its metrics.
 
     Args:
         **fields: The other fields of `Snapshot` but `snapshot_id`, `created_at` and `scoring…`.
     """
-    added = insert(SNAPSHOTS).values(
-        scoring=opinion.rule.name,
-        scoring_version=opinion.rule.version,
-        opinion=record_of(opinion),
-        identities={model: asdict(identity) for model, identity in identities.items()},
-        pair_p=[[*pair, p] for pair, p in pair_p.items()],
-        **fields,
-    )
-    row = session.execute(added.returning(SNAPSHOTS)).one()
-    rows = list(_metric_rows(row.id, fields["document"]))
-    if rows:
-        session.execute(insert(SNAPSHOT_METRICS), rows)
+    documents = {
+        "opinion": record_of(opinion),
+        "identities": {model: asdict(identity) for model, identity in identities.items()},
+        "pair_p": [[*pair, p] for pair, p in pair_p.items()],
+        "document": document,
+    }
+    stored = {name: json.dumps(value) for name, value in documents.items()}
+    rule = {"scoring": opinion.rule.name, "scoring_version": opinion.rule.version}
+    row = execute(session, "add_snapshot", **rule, **stored, **fields).one()
+    metrics = json.dumps(list(_metric_rows(document)))
+    execute(session, "add_metrics", snapshot=row.id, rows=metrics)
     return _to_snapshot(row)
 
 
-def _metric_rows(snapshot_id: int, document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _metric_rows(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for entry in document["models"]:
-        of_categories = {(CATEGORY_METRIC, key): each for key, each in entry["categories"].items()}
+        of_categories = {
+            (str(Metric.DETECTION_RATE), key): each for key, each in entry["categories"].items()
+        }
         of_model = {(name, ""): each for name, each in entry["metrics"].items()}
         for (name, category), numbers in (of_model | of_categories).items():
-            key = {"snapshot_id": snapshot_id, "model": entry["model"], "metric": name}
-            yield {**key, "category": category, **{each: numbers.get(each) for each in _NUMBERS}}
+            yield {**numbers, "model": entry["model"], "metric": name, "category": category}
 
 
 def find_snapshot(
@@ -371,14 +321,9 @@ def find_snapshot(
         made_under: Parts of `Opinion.provenance`: only with these names, versions and
             fingerprints; None for any.
     """
-    wanted = select(SNAPSHOTS)
-    if run_id is not None:
-        wanted = wanted.where(SNAPSHOTS.c.run_id == run_id)
-    if snapshot_id is not None:
-        wanted = wanted.where(SNAPSHOTS.c.id == snapshot_id)
-    if made_under is not None:
-        wanted = wanted.where(SNAPSHOTS.c.opinion.contains(made_under))
-    row = session.execute(wanted.order_by(SNAPSHOTS.c.id.desc()).limit(1)).one_or_none()
+    made = None if made_under is None else json.dumps(made_under)
+    wanted = {"run": run_id, "id": snapshot_id, "made_under": made}
+    row = execute(session, "find_snapshot", **wanted).one_or_none()
     if row is None:
         return None
     with suppress(UnreadableRunError), reading(row.run_id):

@@ -16,19 +16,20 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
-from sqlalchemy import Row, func, insert, select, update
+from msgspec.structs import asdict
+from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import Destination, ModelSpec
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.run import Prompt, Run
-from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.core.text import clean_text
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.engine import execute, statement
 from aegish_dist.db.runs import destination_of, load_run, save_models
-from aegish_dist.db.tables import RETRIES, RUN_DATASETS, RUNS, SAMPLES, AdvisoryLock, outcome_number
+from aegish_dist.db.tables import AdvisoryLock, outcome_number
 from aegish_dist.errors import StoreError
+from aegish_dist.opinions.scoring import DEFAULT_RULE
 
 LOST_AFTER_S = 60.0
 """Seconds after which an aggregation that was enqueued and is not being made is enqueued again: its
@@ -196,12 +197,12 @@ class FinishedModels:
         Returns:
             Whether each of them is now known to be finished or not.
         """
-        if not session.scalar(select(func.pg_try_advisory_xact_lock(AdvisoryLock.CLOSING))):
+        if not execute(session, "try_lock", key=AdvisoryLock.CLOSING).scalar():
             return False
         execute(session, "read_samples_by_key")
         opened = execute(session, "open_models").all()
         self._answered = {model.id: self._answered.get(model.id, 0) for model in opened}
-        last = session.scalar(select(func.max(SAMPLES.c.key))) or 0
+        last = execute(session, "last_sample").scalar_one()
         deadline = time.monotonic() + self._search_s
         misses = {
             model.id: self._misses_one(session, model, last, deadline)
@@ -259,13 +260,12 @@ def extent_of(session: Session, run: Run) -> Extent:
     Raises:
         StoreError: It was extended, held or deleted since.
     """
-    locked = select(RUNS.c.id).where(RUNS.c.id == run.run_id).with_for_update(key_share=True)
-    if session.scalar(locked) is None or load_run(session, run.run_id) != run:
+    locked = execute(session, "lock_run", run=run.run_id).scalar()
+    if locked is None or load_run(session, run.run_id) != run:
         raise StoreError(f"run {run.run_id} was changed by another command meanwhile: try again")
-    datasets = select(RUN_DATASETS.c.dataset_id).where(RUN_DATASETS.c.run_id == run.run_id)
-    return Extent(
-        tuple(spec.id for spec in run.models), tuple(session.scalars(datasets)), run.epochs
-    )
+    datasets = execute(session, "asked_datasets", run=run.run_id)
+    models = tuple(spec.id for spec in run.models)
+    return Extent(models, tuple(dataset.id for dataset in datasets), run.epochs)
 
 
 def save_extension(
@@ -285,13 +285,10 @@ def save_extension(
         session: Transaction of the caller, which `extent_of` locked the run in.
         in_batches: Whether the new models are asked in batches, where their providers take them.
     """
-    session.execute(update(RUNS).where(RUNS.c.id == run_id).values(epochs=epochs))
-    if dataset_ids:
-        added = [{"run_id": run_id, "dataset_id": key} for key in dataset_ids]
-        session.execute(insert(RUN_DATASETS), added)
-    if models:
-        after_s = 0.0 if in_batches else None
-        save_models(session, run_id, models, queues, batch_after_s=after_s, prompts=prompts)
+    execute(session, "set_epochs", run=run_id, epochs=epochs)
+    execute(session, "add_datasets", run=run_id, datasets=list(dataset_ids))
+    after_s = 0.0 if in_batches else None
+    save_models(session, run_id, models, queues, batch_after_s=after_s, prompts=prompts)
     open_models(session, run_id)
 
 
@@ -311,7 +308,7 @@ def save_retry(
     Returns:
         The retry; None when no verdict ended so, or all that did are planned again already.
     """
-    session.execute(select(RUNS.c.id).where(RUNS.c.id == run_id).with_for_update(key_share=True))
+    execute(session, "lock_run", run=run_id)
     generation: int = execute(session, "next_generation", run=run_id).scalar_one()
     planned = execute(
         session,
@@ -323,10 +320,7 @@ def save_retry(
     )
     if not planned.rowcount:
         return None
-    named = [outcome for outcome in Outcome if outcome in outcomes]
-    session.execute(
-        insert(RETRIES).values(
-            run_id=run_id, generation=generation, outcomes=named, items=planned.rowcount
-        )
-    )
-    return Retry(generation, planned.rowcount)
+    retry = Retry(generation, planned.rowcount)
+    named = [outcome.value for outcome in Outcome if outcome in outcomes]
+    execute(session, "add_retry", run=run_id, outcomes=named, **asdict(retry))
+    return retry

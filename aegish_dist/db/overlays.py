@@ -8,11 +8,11 @@ from msgspec import Struct
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.opinion import LabelChange, Overlay
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.db.engine import fragment, statement
 from aegish_dist.errors import OpinionError
+from aegish_dist.opinions.opinion import LabelChange, Overlay
 
 Elsewhere = Callable[[LabelChange], bool]
 """Whether a dataset of that name has the sample, although none in the store does."""

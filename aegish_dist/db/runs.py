@@ -1,9 +1,10 @@
-"""Runs and their datasets in the store: what they ask of whom, and whether they are held.
+"""Runs and their datasets in the store: what they ask of whom, what counts, whether they are held.
 
 The column `runs.held` alone holds a run. Every look-up of an item reads it, so no call begins of an
 item that is looked up after its run was held.
 """
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -11,10 +12,11 @@ from typing import Any
 
 from msgspec import Struct, convert, to_builtins
 from msgspec.structs import asdict
-from sqlalchemy import Row, Select, func, insert, select, update
+from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import CallParameters, Destination, ModelSpec, WireFormat
+from aegish_dist.core.output import with_kind
 from aegish_dist.core.run import (
     COMMAND_SLOT,
     Prompt,
@@ -27,64 +29,47 @@ from aegish_dist.core.run import (
 )
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.text import did_you_mean
-from aegish_dist.db.engine import execute, reading
-from aegish_dist.db.tables import (
-    DATASETS,
-    PROMPTS,
-    RUN_DATASETS,
-    RUN_MODELS,
-    RUNS,
-    SAMPLES,
-    AdvisoryLock,
-)
+from aegish_dist.db.engine import execute, fragment, reading, statement
+from aegish_dist.db.tables import AdvisoryLock
 from aegish_dist.errors import ConfigError, StoreError, UnreadableRunError
 
 INSERT_CHUNK = 1000
-_OF_RUN_DATASET = [DATASETS.c[each] for each in RunDataset.__struct_fields__]
-_OF_PROMPT = [PROMPTS.c[each] for each in Prompt.__struct_fields__]
 
 
 def save_dataset(session: Session, dataset: Dataset, *, selectable: bool) -> int:
     """Store a dataset unless its content is there under this name already; return its key."""
     one_at_a_time(session)
-    origin = {"source": dataset.source, "licence": dataset.licence, "selectable": selectable}
-    key: int | None = session.scalar(
-        select(DATASETS.c.id).where(
-            DATASETS.c.name == dataset.name, DATASETS.c.fingerprint == dataset.fingerprint
-        )
-    )
+    identity = {"name": dataset.name, "fingerprint": dataset.fingerprint}
+    origin = {"source": dataset.source, "licence": dataset.licence}
+    key: int | None = execute(session, "find_dataset", **identity).scalar()
     if key is None:
-        added = insert(DATASETS).values(
-            name=dataset.name,
-            fingerprint=dataset.fingerprint,
-            samples=len(dataset.samples),
-            malicious=sum(s.target is TrueLabel.MALICIOUS for s in dataset.samples),
-            **origin,
+        malicious = sum(s.target is TrueLabel.MALICIOUS for s in dataset.samples)
+        numbers = {"samples": len(dataset.samples), "malicious": malicious}
+        added = execute(
+            session, "add_dataset", selectable=selectable, **identity, **origin, **numbers
         )
-        key = session.execute(added.returning(DATASETS.c.id)).scalar_one()
-        for start in range(0, len(dataset.samples), INSERT_CHUNK):
-            rows = [
-                {
-                    "dataset_id": key,
-                    "sample_id": sample.sample_id,
-                    "command": sample.command,
-                    "target": sample.target.value,
-                    "category": sample.category,
-                    "cluster": sample.cluster,
-                    "details": dict(sample.metadata),
-                }
-                for sample in dataset.samples[start : start + INSERT_CHUNK]
-            ]
-            session.execute(insert(SAMPLES), rows)
+        key = int(added.scalar_one())
+        add_samples(session, key, dataset.samples)
         return key
-    stored = _with_samples(session, select(DATASETS).where(DATASETS.c.id == key))
-    if stored is not None and {*stored.samples} != {*dataset.samples}:
+    if {*_samples_of(session, key)} != {*dataset.samples}:
         raise forged(f"dataset '{dataset.name}'")
     if selectable:
         # A name stands for the dataset imported last, even if that was there before.
-        renewed = update(DATASETS).where(DATASETS.c.id == key)
-        session.execute(renewed.values(created_at=func.clock_timestamp(), **origin))
+        execute(session, "renew_dataset", id=key, **origin)
     return key
+
+
+def add_samples(session: Session, dataset_id: int, samples: Sequence[Sample]) -> dict[str, int]:
+    """Add samples to a stored dataset, in their order; return their keys by sample id."""
+    keys: dict[str, int] = {}
+    for start in range(0, len(samples), INSERT_CHUNK):
+        rows = [
+            {**asdict(sample), "metadata": dict(sample.metadata), "sample_id": sample.sample_id}
+            for sample in samples[start : start + INSERT_CHUNK]
+        ]
+        added = execute(session, "add_samples", dataset=dataset_id, rows=json.dumps(rows))
+        keys.update((row.sample_id, row.key) for row in added)
+    return keys
 
 
 def forged(what: str) -> StoreError:
@@ -94,38 +79,33 @@ def forged(what: str) -> StoreError:
 
 def one_at_a_time(session: Session) -> None:
     """Wait for other transactions that look whether something is there before they add it."""
-    session.execute(select(func.pg_advisory_xact_lock(AdvisoryLock.ADDING)))
+    execute(session, "wait_for_lock", key=AdvisoryLock.ADDING)
 
 
 def list_datasets(session: Session) -> list[RunDataset]:
     """Return the datasets a run may name, newest last."""
-    selectable = select(*_OF_RUN_DATASET).where(DATASETS.c.selectable)
-    return [RunDataset(*row) for row in session.execute(selectable.order_by(DATASETS.c.created_at))]
+    return [RunDataset(*row) for row in execute(session, "selectable_datasets")]
 
 
 def load_dataset(session: Session, name: str) -> Dataset | None:
     """Return the newest dataset of that name that a run may name, None when there is none."""
-    newest = DATASETS.c.created_at.desc(), DATASETS.c.id.desc()
-    found = select(DATASETS).where(DATASETS.c.name == name, DATASETS.c.selectable)
-    return _with_samples(session, found.order_by(*newest).limit(1))
+    return _dataset(session, "newest_dataset", name=name)
 
 
 def load_run_dataset(session: Session, run_id: str, name: str) -> Dataset | None:
     """Return a dataset exactly as a run asks it; None when it asks none of that name."""
-    of_run = select(DATASETS).join(RUN_DATASETS, RUN_DATASETS.c.dataset_id == DATASETS.c.id)
-    return _with_samples(
-        session, of_run.where(RUN_DATASETS.c.run_id == run_id, DATASETS.c.name == name)
-    )
+    return _dataset(session, "dataset_of_run", run=run_id, name=name)
 
 
-def _with_samples(session: Session, wanted: Select[Any]) -> Dataset | None:
-    row = session.execute(wanted).one_or_none()
+def _dataset(session: Session, statement_name: str, **values: str) -> Dataset | None:
+    row = execute(session, statement_name, **values).one_or_none()
     if row is None:
         return None
-    samples = session.execute(
-        select(SAMPLES).where(SAMPLES.c.dataset_id == row.id).order_by(SAMPLES.c.key)
-    )
-    return Dataset(row.name, tuple(map(sample_of, samples)), row.source, row.licence)
+    return Dataset(row.name, _samples_of(session, row.id), row.source, row.licence)
+
+
+def _samples_of(session: Session, dataset_id: int) -> tuple[Sample, ...]:
+    return tuple(map(sample_of, execute(session, "samples_of_dataset", dataset=dataset_id)))
 
 
 def sample_of(row: Any) -> Sample:
@@ -134,15 +114,15 @@ def sample_of(row: Any) -> Sample:
 
 def sample_keys(session: Session, dataset_id: int) -> dict[str, int]:
     """Return the store's key of every sample of a dataset, by sample id."""
-    rows = session.execute(
-        select(SAMPLES.c.sample_id, SAMPLES.c.key).where(SAMPLES.c.dataset_id == dataset_id)
-    )
+    rows = execute(session, "keys_of_samples", dataset=dataset_id)
     return {row.sample_id: row.key for row in rows}
 
 
 def spec_of(run_id: str, model: str, stored: object) -> ModelSpec:
     """Decode `run_models.spec`; `UnreadableRunError` for any value that is not of that model."""
     with reading(run_id):
+        if isinstance(stored, dict):
+            stored = {**stored, "output": with_kind(stored.get("output"))}
         spec = convert(stored, ModelSpec)
         if spec.id != model:
             raise ValueError(f"what is stored of {model} is another model")
@@ -187,21 +167,22 @@ def save_run(
     batch_after_s: float | None = None,
 ) -> None:
     """Store a run with its models; the rest is as of `save_models`."""
-    session.execute(
-        insert(RUNS).values(
-            id=run.run_id,
-            name=run.name,
-            origin=run.origin,
-            package_version=run.package_version,
-            prompt_id=None if run.prompt is None else _save_prompt(session, run.prompt),
-            parameters=None if run.parameters is None else to_builtins(run.parameters),
-            epochs=run.epochs,
-            created_at=run.created_at,
-        )
+    execute(
+        session,
+        "add_run",
+        id=run.run_id,
+        name=run.name,
+        origin=run.origin,
+        package_version=run.package_version,
+        prompt_id=None if run.prompt is None else _save_prompt(session, run.prompt),
+        parameters=None if run.parameters is None else json.dumps(to_builtins(run.parameters)),
+        epochs=run.epochs,
+        created_at=run.created_at,
+        held=run.held,
+        pruned_completions=0 if run.pruned is None else run.pruned.completions,
+        pruned_at=None if run.pruned is None else run.pruned.at,
     )
-    session.execute(
-        insert(RUN_DATASETS), [{"run_id": run.run_id, "dataset_id": d} for d in dataset_ids]
-    )
+    execute(session, "add_datasets", run=run.run_id, datasets=list(dataset_ids))
     after_s, prompts = batch_after_s, run.prompts
     save_models(session, run.run_id, run.models, queues, batch_after_s=after_s, prompts=prompts)
 
@@ -214,8 +195,8 @@ def save_models(
     *,
     batch_after_s: float | None = None,
     prompts: Mapping[str, Prompt] | None = None,
-) -> None:
-    """Add models to a stored run.
+) -> list[int]:
+    """Add models to a stored run; return their keys.
 
     Args:
         queues: The queue of each model; none when nothing will be queued, as with an import.
@@ -224,52 +205,46 @@ def save_models(
         prompts: By model, the prompt of one that is not asked with the run's.
     """
     keys = {model: _save_prompt(session, prompt) for model, prompt in (prompts or {}).items()}
-    session.execute(
-        insert(RUN_MODELS),
-        [
-            {
-                "run_id": run_id,
-                "model": spec.id,
-                "prompt_id": keys.get(spec.id),
-                "spec": to_builtins(spec),
-                "queue": queues[index] if queues else "",
-                "open": bool(queues),
-            }
-            for index, spec in enumerate(specs)
-        ],
-    )
+    rows = [
+        {
+            "model": spec.id,
+            "prompt_id": keys.get(spec.id),
+            "spec": to_builtins(spec),
+            "queue": queues[index] if queues else "",
+        }
+        for index, spec in enumerate(specs)
+    ]
+    added = execute(session, "add_models", run=run_id, open=bool(queues), rows=json.dumps(rows))
+    run_models = list(added.scalars())
     batched = [spec.id for spec in specs if spec.batch_share is not None]
-    if batch_after_s is not None and batched:
+    if batch_after_s is not None:
         execute(session, "ask_in_batches", run=run_id, models=batched, after_s=batch_after_s)
+    return run_models
 
 
 def save_spec(session: Session, run_id: str, spec: ModelSpec) -> None:
     """Replace what a run keeps of a model."""
-    of_model = RUN_MODELS.c.run_id == run_id, RUN_MODELS.c.model == spec.id
-    session.execute(update(RUN_MODELS).where(*of_model).values(spec=to_builtins(spec)))
+    kept = json.dumps(to_builtins(spec))
+    execute(session, "set_spec", run=run_id, model=spec.id, spec=kept)
 
 
 def asked_prompt(session: Session, name: str, fingerprint: str) -> Prompt | None:
     """Return a prompt that a run asks, by its name and the beginning of its fingerprint."""
-    begins = PROMPTS.c.fingerprint.startswith(fingerprint, autoescape=True)
-    found = session.execute(select(*_OF_PROMPT).where(PROMPTS.c.name == name, begins)).first()
-    prompt = None if found is None else Prompt(*found)
+    row = execute(session, "pinned_prompt", name=name, fingerprint=fingerprint).one_or_none()
+    prompt = None if row is None else Prompt(*row)
     return prompt if prompt and prompt.fingerprint.startswith(fingerprint) else None
 
 
 def _save_prompt(session: Session, prompt: Prompt) -> int:
     one_at_a_time(session)
-    same = select(PROMPTS).where(
-        PROMPTS.c.fingerprint == prompt.fingerprint, PROMPTS.c.name == prompt.name
-    )
-    found = session.execute(same).one_or_none()
+    fingerprint = prompt.fingerprint
+    found = execute(session, "find_prompt", name=prompt.name, fingerprint=fingerprint).one_or_none()
     if found is None:
-        added = insert(PROMPTS).values(fingerprint=prompt.fingerprint, **asdict(prompt))
-        found = session.execute(added.returning(PROMPTS)).one()
-    elif (found.system, found.template) != (prompt.system, prompt.template):
+        added = execute(session, "add_prompt", fingerprint=fingerprint, **asdict(prompt))
+        return int(added.scalar_one())
+    if (found.system, found.template) != (prompt.system, prompt.template):
         raise forged(f"prompt '{prompt.name}'")
-    key: int = found.id
-    return key
+    return int(found.id)
 
 
 def unused_run_id(session: Session, now: datetime) -> str:
@@ -280,7 +255,7 @@ def unused_run_id(session: Session, now: datetime) -> str:
 
 
 def run_row(session: Session, run_id: str) -> Row[Any] | None:
-    return session.execute(select(RUNS).where(RUNS.c.id == run_id)).one_or_none()
+    return execute(session, "stored_run", run=run_id).one_or_none()
 
 
 def load_run(session: Session, run_id: str) -> Run:
@@ -289,10 +264,7 @@ def load_run(session: Session, run_id: str) -> Run:
         raise StoreError(f"run {run_id} was deleted by another command")
     datasets = execute(session, "asked_datasets", run=run_id).all()
     models = execute(session, "asked_models", run=run_id).all()
-    specs = [spec_of(run_id, model.model, model.spec) for model in models]
-    names = {dataset.id: dataset.name for dataset in datasets}
-    keys = {row.prompt_id, *(model.prompt_id for model in models)}
-    asked = session.execute(select(PROMPTS.c.id, *_OF_PROMPT).where(PROMPTS.c.id.in_(keys)))
+    asked = execute(session, "asked_prompts", run=run_id)
     prompts = {key: _prompt_of(run_id, texts) for key, *texts in asked}
     return Run(
         run_id=row.id,
@@ -305,19 +277,16 @@ def load_run(session: Session, run_id: str) -> Run:
         parameters=_parameters_of(run_id, row.parameters),
         epochs=row.epochs,
         datasets=tuple(RunDataset(*dataset[1:]) for dataset in datasets),
-        models=tuple(specs),
+        models=tuple(spec_of(run_id, model.model, model.spec) for model in models),
         datasets_by_model={
-            spec.id: frozenset(names[key] for key in model.datasets if key in names)
-            for spec, model in zip(specs, models, strict=True)
-            if model.datasets is not None
+            model.model: frozenset(model.dataset_names)
+            for model in models
+            if model.dataset_names is not None
         },
         held=None if row.held is None else RunPause(row.held),
         pruned=None if row.pruned_at is None else Pruned(row.pruned_completions, row.pruned_at),
         batched={
-            # The clocks of the command and of the store may differ.
-            spec.id: max(0.0, (model.batch_from - row.created_at).total_seconds())
-            for spec, model in zip(specs, models, strict=True)
-            if model.batch_from is not None
+            model.model: model.batch_after_s for model in models if model.batch_after_s is not None
         },
     )
 
@@ -326,8 +295,8 @@ def load_bare_run(session: Session, run_id: str) -> Run:
     """Return a run; one that cannot be read as if it were cancelled, with names alone."""
     with suppress(UnreadableRunError):
         return load_run(session, run_id)
-    row = session.execute(select(RUNS).where(RUNS.c.id == run_id)).one()
-    models = session.scalars(select(RUN_MODELS.c.model).where(RUN_MODELS.c.run_id == run_id))
+    row = execute(session, "stored_run", run=run_id).one()
+    models = [model.model for model in execute(session, "asked_models", run=run_id)]
     specs = tuple(ModelSpec(model, WireFormat.IMPORTED, model) for model in models)
     known = row.id, row.created_at, row.name, row.origin, row.package_version
     return Run(*known, None, None, 1, (), specs, held=RunPause.CANCELLED)
@@ -359,13 +328,13 @@ def load_parameters(session: Session, run_ids: Sequence[str]) -> list[CallParame
 
 
 def save_parameters(session: Session, run_id: str, parameters: CallParameters) -> None:
-    changed = update(RUNS).where(RUNS.c.id == run_id)
-    session.execute(changed.values(parameters=to_builtins(parameters)))
+    stored = json.dumps(to_builtins(parameters))
+    execute(session, "set_parameters", run=run_id, parameters=stored)
 
 
 def list_runs(session: Session, limit: int | None) -> list[RunSummary]:
     rows = execute(session, "list_runs", limit=limit).mappings()
-    return [RunSummary(**{**row, "held": row["held"] and RunPause(row["held"])}) for row in rows]
+    return [convert(row, RunSummary) for row in rows]
 
 
 LATEST = "latest"  # stands for the id of the newest run
@@ -377,23 +346,16 @@ def resolve_run_id(session: Session, text: str) -> str:
     They are tried in this order; a name counts only as a whole.
     """
     if text == LATEST:
-        newest: str | None = session.scalar(
-            select(RUNS.c.id).order_by(RUNS.c.created_at.desc()).limit(1)
-        )
-        if newest is None:
+        newest = newest_names(session, 1)
+        if not newest:
             raise StoreError("there is no run yet: start one with `aegish-dist submit`")
-        return newest
-    for meaning in (
-        RUNS.c.id == text,
-        RUNS.c.name == text,
-        RUNS.c.id.startswith(text, autoescape=True),
-    ):
-        found = session.scalars(select(RUNS.c.id).where(meaning).order_by(RUNS.c.id).limit(4)).all()
-        if len(found) > 1 and text:
-            named = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
-            raise StoreError(f"run '{text}' is ambiguous: it could be {named}")
-        if found and text:
-            return str(found[0])
+        return newest[0][0]
+    found = execute(session, "runs_meant", text=text).scalars().all() if text else ()
+    if len(found) > 1:
+        named = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
+        raise StoreError(f"run '{text}' is ambiguous: it could be {named}")
+    if found:
+        return str(found[0])
     names = (LATEST, *(name for _, name in newest_names(session) if name))
     hint = did_you_mean(text, names, "`aegish-dist runs` lists them")
     raise StoreError(f"no run '{text}': {hint}")
@@ -401,8 +363,7 @@ def resolve_run_id(session: Session, text: str) -> str:
 
 def newest_names(session: Session, limit: int = 1000) -> list[tuple[str, str]]:
     """Return id and name of the newest runs; an empty name is none."""
-    newest = select(RUNS.c.id, RUNS.c.name).order_by(RUNS.c.created_at.desc()).limit(limit)
-    return [(row.id, row.name) for row in session.execute(newest)]
+    return [(row.id, row.name) for row in execute(session, "newest_names", limit=limit)]
 
 
 def require_free_name(session: Session, name: str, run_id: str | None = None) -> None:
@@ -419,8 +380,7 @@ def require_free_name(session: Session, name: str, run_id: str | None = None) ->
     if not name:
         return
     one_at_a_time(session)
-    taken = (RUNS.c.name == name) | (RUNS.c.id == name)
-    holder = session.scalar(select(RUNS.c.id).where(taken, RUNS.c.id != (run_id or "")).limit(1))
+    holder = execute(session, "run_called", name=name, run=run_id or "").scalar()
     if holder is not None:
         raise ConfigError(f"run {holder} has the name '{name}' already: choose another one")
 
@@ -428,7 +388,7 @@ def require_free_name(session: Session, name: str, run_id: str | None = None) ->
 def rename_run(session: Session, run_id: str, name: str) -> None:
     """Give a run another name; empty: none."""
     require_free_name(session, name, run_id)
-    session.execute(update(RUNS).where(RUNS.c.id == run_id).values(name=name))
+    execute(session, "rename_run", run=run_id, name=name)
 
 
 def hold(session: Session, run_id: str, reason: RunPause) -> RunPause | None:
@@ -437,15 +397,15 @@ def hold(session: Session, run_id: str, reason: RunPause) -> RunPause | None:
     A paused run can be cancelled; one that is cancelled stays so. Returns why it was held before,
     None: it was not.
     """
-    before = session.scalar(select(RUNS.c.held).where(RUNS.c.id == run_id).with_for_update())
+    before = execute(session, "held_for_update", run=run_id).scalar()
     if before is None or (before == RunPause.PAUSED.value and reason is not RunPause.PAUSED):
-        session.execute(update(RUNS).where(RUNS.c.id == run_id).values(held=reason.value))
+        execute(session, "set_held", run=run_id, held=reason.value)
     return None if before is None else RunPause(before)
 
 
 def release(session: Session, run_id: str) -> None:
     """Have workers ask what a held run lacks."""
-    session.execute(update(RUNS).where(RUNS.c.id == run_id).values(held=None))
+    execute(session, "set_held", run=run_id, held=None)
 
 
 def held_among(session: Session, run_ids: Collection[str]) -> frozenset[str]:
@@ -459,4 +419,43 @@ def batched_among(session: Session, run_ids: Collection[str]) -> frozenset[tuple
 
 
 def database_time(session: Session) -> datetime:
-    return session.scalars(select(func.now())).one()
+    now: datetime = execute(session, "database_time").scalar_one()
+    return now
+
+
+def prepare_counting(session: Session) -> None:
+    """Plan the statements of this transaction for counting millions of verdicts."""
+    execute(session, "settings_for_counting")
+
+
+class PerModel(Struct, frozen=True):
+    """The models of a run, in a transaction."""
+
+    session: Session
+    run: Run
+    keys: Mapping[str, int]
+    retried: bool
+    """Whether any item was asked again. Nearly no run has such, and pays nothing for it."""
+
+    @classmethod
+    def of(cls, session: Session, run: Run) -> "PerModel":
+        rows = execute(session, "asked_models", run=run.run_id)
+        retried = execute(session, "any_retry", run=run.run_id).scalar()
+        return cls(session, run, {row.model: row.id for row in rows}, bool(retried))
+
+    @property
+    def counts(self) -> str:
+        """The fragment that chooses the verdicts that count: of each item the newest."""
+        return fragment("newest" if self.retried else "every")
+
+    def newest(self, name: str, model: str, **values: object) -> Sequence[Row[Any]]:
+        """Ask a statement about the verdicts that count."""
+        values["model"] = self.keys[model]
+        return self.session.execute(statement(name, counts=self.counts), values).all()
+
+    def superseded(self, name: str, model: str, **values: object) -> Sequence[Row[Any]]:
+        """Ask it about all other verdicts; no row when no item was retried."""
+        if not self.retried:
+            return ()
+        values["model"] = self.keys[model]
+        return self.session.execute(statement(name, counts=fragment("superseded")), values).all()

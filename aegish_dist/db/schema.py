@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from psycopg.errors import LockNotAvailable
-from sqlalchemy import Connection, Engine, func, select, text
+from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import OperationalError
 
 from aegish_dist.db.engine import connection_errors_in_one_line, statement
@@ -64,7 +64,7 @@ def upgrade(engine: Engine) -> None:
     with connection_errors_in_one_line(), _blocked_by(engine), engine.begin() as connection:
         connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'"))
         # Two at once would both find nothing and both create everything.
-        connection.execute(select(func.pg_advisory_xact_lock(AdvisoryLock.MIGRATING)))
+        connection.execute(statement("wait_for_lock"), {"key": AdvisoryLock.MIGRATING})
         command.upgrade(alembic_config(connection), "head")
 
 

@@ -167,10 +167,22 @@ def _sql_type(field: RecordField) -> TypeEngine[Any]:
 
 
 COVERED = (
-    *("code", "parser_version", "stored_at", "confidence", "suspicion"),
-    *("service_ms", "queue_ms", "limiter_ms", "backoff_ms", "total_ms"),
-    *("input_tokens", "output_tokens", "reasoning_tokens", "cache_read_tokens"),
-    *("cache_write_tokens", "cost_usd"),
+    "code",
+    "parser_version",
+    "stored_at",
+    "confidence",
+    "suspicion",
+    "service_ms",
+    "queue_ms",
+    "limiter_ms",
+    "backoff_ms",
+    "total_ms",
+    "input_tokens",
+    "output_tokens",
+    "reasoning_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "cost_usd",
 )
 """Columns that the primary key of verdicts carries along: all that is counted, so that counting
 reads a third of the bytes, model by model."""

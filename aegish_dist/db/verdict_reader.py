@@ -20,22 +20,21 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.outcome import READ, ErrorClass, Outcome, StopKind
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Sample, TrueLabel
-from aegish_dist.core.scoring import ScoringRule
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.verdict import CallError
-from aegish_dist.core.verdict_query import (
+from aegish_dist.core.verdict_record import FIELDS, STORED, AttemptRecord, RecordField
+from aegish_dist.db.engine import driver_connection, execute, fragment, statement
+from aegish_dist.db.overlays import OverlayInRun
+from aegish_dist.db.runs import PerModel, prepare_counting, sample_of
+from aegish_dist.db.tables import error_class_of, finding_of, outcome_number, outcome_of
+from aegish_dist.opinions.scoring import ScoringRule
+from aegish_dist.opinions.verdict_query import (
     Correctness,
     JudgedVerdict,
     ListedPart,
     VerdictFilter,
     correctness,
 )
-from aegish_dist.core.verdict_record import FIELDS, STORED, AttemptRecord, RecordField
-from aegish_dist.db.counting import PerModel, prepare_counting
-from aegish_dist.db.engine import driver_connection, execute, fragment, statement
-from aegish_dist.db.overlays import OverlayInRun
-from aegish_dist.db.runs import sample_of
-from aegish_dist.db.tables import error_class_of, finding_of, outcome_number, outcome_of
 
 
 def escaped_pattern(text: str) -> str:
@@ -69,9 +68,21 @@ _WHOLE_CHARS = 2**31 - 1
 
 _FIELDS = {each.name: each for each in STORED}
 LISTED = (
-    *("epoch", "generation", "reason", "confidence", "suspicion", "input_tokens", "output_tokens"),
-    *("cost_usd", "latency_ms", "queue_ms", "limiter_ms", "backoff_ms", "total_ms"),
-    *("attempts", "created_at"),
+    "epoch",
+    "generation",
+    "reason",
+    "confidence",
+    "suspicion",
+    "input_tokens",
+    "output_tokens",
+    "cost_usd",
+    "latency_ms",
+    "queue_ms",
+    "limiter_ms",
+    "backoff_ms",
+    "total_ms",
+    "attempts",
+    "created_at",
 )
 """Fields of a record that a list reads from the table; outcome and error class are in the code."""
 WHOLE = tuple(name for name in _FIELDS if name not in ("outcome", "error_class"))
@@ -92,7 +103,7 @@ class SqlScoring(NamedTuple):
     def values(self) -> dict[str, object]:
         """Return what the fragments `labelled_samples` and `mark` bind."""
         marks = {f"{target}_marks": marks for target, marks in self.marks.items()}
-        return marks | {name: list(values) for name, values in self.changes.items()}
+        return marks | dict(self.changes)
 
 
 def marks_of(rule: ScoringRule, target: TrueLabel) -> list[int]:
@@ -421,7 +432,7 @@ def export(
     keys = PerModel.of(session, run).keys
     prepare(session)
     session.execute(text("SET LOCAL timezone = 'UTC'"))
-    opinions: dict[str, object] = {name: list(changed) for name, changed in changes.items()}
+    opinions: dict[str, object] = dict(changes)
     judged = ""
     for number, (name, rule) in enumerate(rules.items()):
         marks = SqlScoring(rule).marks.items()

@@ -10,9 +10,9 @@ from operator import attrgetter
 
 from msgspec import Struct, field
 from msgspec.inspect import StrType
-from msgspec.structs import asdict, astuple
+from msgspec.structs import asdict
 from psycopg.errors import UniqueViolation
-from sqlalchemy import Engine, delete, exists, func, insert, select, text, tuple_, update
+from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import ModelSpec, WireFormat
@@ -27,27 +27,26 @@ from aegish_dist.db.engine import (
     execute,
     statement,
 )
-from aegish_dist.db.runs import forged, one_at_a_time, sample_keys, sample_of, save_models
+from aegish_dist.db.runs import (
+    add_samples,
+    forged,
+    one_at_a_time,
+    sample_keys,
+    sample_of,
+    save_models,
+    save_run,
+)
 from aegish_dist.db.tables import (
     COLUMNS,
-    DATASETS,
     ERROR_COLUMNS,
     KEY_COLUMNS,
-    RUN_DATASETS,
-    RUN_MODELS,
-    RUNS,
-    SAMPLES,
-    VERDICTS,
     VerdictKey,
     error_row,
     verdict_row,
 )
-from aegish_dist.errors import OtherDatasetError, SecondVerdictError
+from aegish_dist.errors import OtherDatasetError, SecondVerdictError, StoreError
 
 STREAM_ROWS = 50
-
-_VERDICTS = VERDICTS.c
-
 
 _INSERT_VERDICTS = statement("insert_verdicts", of_verdicts=", ".join(COLUMNS))
 _INSERT_ERRORS = statement("insert_call_errors", of_errors=", ".join(ERROR_COLUMNS))
@@ -93,10 +92,7 @@ def look_up(session: Session, items: Sequence[Item]) -> list[LookUp | None]:
 
 def has_answers(session: Session, run_model_id: int) -> bool:
     """Return whether any call to a model of a run has been answered, in whatever generation."""
-    answered = exists().where(
-        VERDICTS.c.run_model_id == run_model_id, VERDICTS.c.error_class.is_(None)
-    )
-    return bool(session.scalar(select(answered)))
+    return bool(execute(session, "has_answers", model=run_model_id).scalar())
 
 
 def insert_verdicts(session: Session, verdicts: Sequence[tuple[VerdictKey, Verdict]]) -> int:
@@ -154,28 +150,9 @@ def next_answers(
         characters: Return no further one once the completions together have so many.
         lock: Whether to lock them until the transaction ends; two that do so wait for each other.
     """
-    columns = (_VERDICTS.sample_key, _VERDICTS.epoch, _VERDICTS.generation)
-    query = (
-        select(
-            *columns,
-            select(SAMPLES.c.command)
-            .where(SAMPLES.c.key == _VERDICTS.sample_key)
-            .scalar_subquery()
-            .label("command"),
-            *(_VERDICTS[name] for name in ("completion", *Reading.__struct_fields__)),
-        )
-        .where(
-            _VERDICTS.run_model_id == after.run_model_id,
-            tuple_(*columns) > tuple_(after.sample_key, after.epoch, after.generation),
-            _VERDICTS.completion.is_not(None),
-            _VERDICTS.error_class.is_(None),
-        )
-        .order_by(*columns)
-        .limit(limit)
-    )
+    query = statement("next_answers", lock="FOR NO KEY UPDATE OF verdict" if lock else "")
     streamed = session.execute(
-        query.with_for_update(key_share=True) if lock else query,
-        execution_options={"yield_per": STREAM_ROWS},
+        query, after.columns() | {"limit": limit}, execution_options={"yield_per": STREAM_ROWS}
     )
     answers: list[StoredAnswer] = []
     with streamed as rows:
@@ -198,9 +175,6 @@ def write_readings(session: Session, readings: Sequence[tuple[VerdictKey, Readin
 
 
 NULL = r"\N"
-SAMPLE_COLUMNS = (
-    *("key", "dataset_id", "sample_id", "command", "target", "category", "cluster", "details"),
-)
 
 _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 _VALUES = attrgetter(*(each.name for each in STORED))
@@ -267,23 +241,76 @@ class _Dataset(Struct):
     malicious: int = 0
 
 
+AboutSample = tuple[VerdictRecord, NamedSample]
+
+
+def copy_verdicts(
+    session: Session, keys: Sequence[VerdictKey], records: Sequence[VerdictRecord]
+) -> None:
+    """Add verdicts with the errors of their attempts by COPY.
+
+    Raises:
+        SecondVerdictError: An item has a verdict already; the transaction is lost.
+    """
+    lines, errors = [], []
+    for key, record in zip(keys, records, strict=True):
+        lines.append(copy_line(key.run_model_id, key.sample_key, record))
+        errors += [error_row(key, error).values() for error in record.call_errors]
+    try:
+        _copy(session, "verdicts", COLUMNS, "".join(lines))
+    except UniqueViolation as error:
+        raise SecondVerdictError from error
+    if errors:
+        _copy(session, "call_errors", ERROR_COLUMNS, _text(errors))
+
+
+class StoredRunVerdicts:
+    """Verdicts of a run whose models and samples are stored."""
+
+    def __init__(self, session: Session, run_id: str) -> None:
+        self._session = session
+        models = execute(session, "asked_models", run=run_id)
+        datasets = execute(session, "asked_datasets", run=run_id)
+        self._models = {row.model: row.id for row in models}
+        self._samples = {row.name: sample_keys(session, row.id) for row in datasets}
+
+    def add(self, verdicts: Sequence[AboutSample]) -> None:
+        """As `copy_verdicts`; one about what the run does not ask is a StoreError."""
+        copy_verdicts(self._session, self._keys(verdicts), [record for record, _ in verdicts])
+
+    def put_completions_back(self, verdicts: Sequence[AboutSample]) -> int:
+        """Put completions back where they were deleted, and return how many."""
+        rows = [
+            key.columns() | {"completion": record.completion}
+            for key, (record, _) in zip(self._keys(verdicts), verdicts, strict=True)
+        ]
+        return execute(self._session, "put_completions_back", rows=json.dumps(rows)).rowcount
+
+    def _keys(self, verdicts: Sequence[AboutSample]) -> list[VerdictKey]:
+        keys = []
+        for record, (dataset, sample_id, sample) in verdicts:
+            model = self._models.get(record.model)
+            key = self._samples.get(dataset, {}).get(sample_id)
+            if model is None or key is None:
+                raise StoreError(
+                    f"the run does not ask {record.model} about '{sample.command}' of {dataset}"
+                )
+            keys.append(VerdictKey(model, key, record.epoch, record.generation))
+        return keys
+
+
 class RunImport:
-    """Writes a run, except for its verdicts, while they are read."""
+    """Writes a run, models and samples when they turn up first, while its verdicts are read."""
 
     def __init__(self, session: Session, run: Run, known: Mapping[str, str] | None = None) -> None:
         """Begin; `known`: fingerprints of the datasets, None: each is the newest of its name."""
-        self._simulated: set[str] = set()  # models of which an answer came from the simulator
         self._session = session
         self._run_id = run.run_id
+        self._simulated: set[str] = set()  # models of which an answer came from the simulator
         self._known = known
         self._models: dict[str, int] = {}
         self._datasets: dict[str, _Dataset] = {}
-        session.execute(
-            insert(RUNS).values(
-                id=run.run_id, name=run.name, origin=run.origin,
-                package_version=run.package_version, epochs=run.epochs, created_at=run.created_at,
-            )
-        )  # fmt: skip
+        save_run(session, run, (), ())
 
     @property
     def models(self) -> int:
@@ -294,35 +321,21 @@ class RunImport:
         """How many there are, over all datasets."""
         return sum(len(dataset.keys) for dataset in self._datasets.values())
 
-    def add(self, verdicts: Sequence[tuple[VerdictRecord, NamedSample]]) -> None:
-        """Append verdicts; models and samples are stored when they turn up first.
-
-        Raises:
-            SecondVerdictError: An item has a verdict already; the transaction is lost.
-        """
+    def add(self, verdicts: Sequence[AboutSample]) -> None:
+        """As `copy_verdicts`; models and samples are stored when they turn up first."""
         samples = self._sample_keys([named for _, named in verdicts])
-        lines, errors = [], []
-        for (record, _), sample in zip(verdicts, samples, strict=True):
-            model = self._model_key(record.model)
-            lines.append(copy_line(model, sample, record))
-            if record.simulated:
-                self._simulated.add(record.model)
-            if record.call_errors:
-                key = VerdictKey(model, sample, record.epoch, record.generation)
-                errors += [error_row(key, error).values() for error in record.call_errors]
-        try:
-            _copy(self._session, "verdicts", COLUMNS, "".join(lines))
-        except UniqueViolation as error:
-            raise SecondVerdictError from error
-        if errors:
-            _copy(self._session, "call_errors", ERROR_COLUMNS, _text(errors))
+        records = [record for record, _ in verdicts]
+        keys = [
+            VerdictKey(self._model_key(record.model), sample, record.epoch, record.generation)
+            for record, sample in zip(records, samples, strict=True)
+        ]
+        self._simulated |= {record.model for record in records if record.simulated}
+        copy_verdicts(self._session, keys, records)
 
     def _model_key(self, model: str) -> int:
         if model not in self._models:
             spec = ModelSpec(model, WireFormat.IMPORTED, model)
-            save_models(self._session, self._run_id, [spec], queues=())
-            where = (RUN_MODELS.c.run_id == self._run_id, RUN_MODELS.c.model == model)
-            self._models[model] = self._session.scalars(select(RUN_MODELS.c.id).where(*where)).one()
+            (self._models[model],) = save_models(self._session, self._run_id, [spec], queues=())
         return self._models[model]
 
     def _sample_keys(self, items: Sequence[NamedSample]) -> list[int]:
@@ -340,36 +353,42 @@ class RunImport:
         Raises:
             OtherDatasetError: The import has to be begun again.
         """
-        one_at_a_time(self._session)
+        session, run_id = self._session, self._run_id
+        one_at_a_time(session)
         prints = {name: dataset_fingerprint(each.keys) for name, each in self._datasets.items()}
         for name, dataset in self._datasets.items():
             stored_id = self._find(name, prints[name])
             if dataset.keys == dataset.stored:
-                self._session.execute(delete(DATASETS).where(DATASETS.c.id == dataset.id))
+                execute(session, "delete_unused_datasets", datasets=[dataset.id])
                 dataset.id = dataset.stored_id or dataset.id
             elif stored_id is not None or not dataset.stored.keys().isdisjoint(dataset.keys):
                 raise OtherDatasetError(prints)
             else:
-                values = {"samples": len(dataset.keys), "malicious": dataset.malicious}
-                completed = update(DATASETS).where(DATASETS.c.id == dataset.id)
-                self._session.execute(completed.values(fingerprint=prints[name], **values))
-        rows = [{"run_id": self._run_id, "dataset_id": d.id} for d in self._datasets.values()]
-        self._session.execute(insert(RUN_DATASETS), rows)
-        execute(self._session, "set_datasets_of_models", run=self._run_id)
-        self._session.execute(update(RUNS).where(RUNS.c.id == self._run_id).values(epochs=epochs))
-        simulated = list(self._simulated)
-        execute(self._session, "mark_simulated", run=self._run_id, models=simulated)
+                known = {"samples": len(dataset.keys), "malicious": dataset.malicious}
+                about = {"id": dataset.id, "fingerprint": prints[name]}
+                execute(session, "complete_dataset", **about, **known)
+        keys = [dataset.id for dataset in self._datasets.values()]
+        execute(session, "add_datasets", run=run_id, datasets=keys)
+        execute(session, "set_datasets_of_models", run=run_id)
+        execute(session, "set_epochs", run=run_id, epochs=epochs)
+        execute(session, "mark_simulated", run=run_id, models=list(self._simulated))
 
     def _dataset(self, name: str) -> _Dataset:
         if name not in self._datasets:
             stored_id = self._find(name, None if self._known is None else self._known[name])
             stored = {} if stored_id is None else sample_keys(self._session, stored_id)
-            added = insert(DATASETS).values(
-                name=name, fingerprint=self._run_id, source="imported verdicts", licence="",
-                samples=0, malicious=0, selectable=False,
-            )  # fmt: skip
-            key = self._session.scalars(added.returning(DATASETS.c.id)).one()
-            self._datasets[name] = _Dataset(key, stored_id, stored)
+            added = execute(
+                self._session,
+                "add_dataset",
+                name=name,
+                fingerprint=self._run_id,
+                source="imported verdicts",
+                licence="",
+                samples=0,
+                malicious=0,
+                selectable=False,
+            )
+            self._datasets[name] = _Dataset(added.scalar_one(), stored_id, stored)
         return self._datasets[name]
 
     def _find(self, name: str, fingerprint: str | None) -> int | None:
@@ -377,28 +396,15 @@ class RunImport:
 
         Until the import ends it cannot be deleted, nor samples of it.
         """
-        found = select(DATASETS.c.id).where(DATASETS.c.name == name)
-        if fingerprint is not None:
-            found = found.where(DATASETS.c.fingerprint == fingerprint)
-        newest = found.order_by(DATASETS.c.id.desc()).limit(1)
-        return self._session.scalar(newest.with_for_update(read=True, key_share=True))
+        found = execute(self._session, "lock_dataset", name=name, fingerprint=fingerprint)
+        return found.scalar()
 
     def _add(self, dataset: _Dataset, samples: Mapping[str, Sample]) -> None:
-        known = select(SAMPLES).where(
-            SAMPLES.c.dataset_id == dataset.stored_id,
-            SAMPLES.c.sample_id == func.any([i for i in samples if i in dataset.stored]),
-        )
-        for row in self._session.execute(known):
+        stored = {i: dataset.stored[i] for i in samples if i in dataset.stored}
+        among = {"dataset": dataset.stored_id, "ids": list(stored)}
+        for row in execute(self._session, "samples_among", **among):
             if sample_of(row) != samples[row.sample_id]:
                 raise forged(f"sample {row.sample_id}")
-        new = {i: sample for i, sample in samples.items() if i not in dataset.stored}
-        drawn = execute(self._session, "draw_sample_keys", number=len(new)).scalars()
-        keys = dict(zip(new, drawn, strict=True))
-        rows = (
-            (keys[i], dataset.id, i, *astuple(s)[:-1], json.dumps(dict(s.metadata)))
-            for i, s in new.items()
-        )
-        _copy(self._session, "samples", SAMPLE_COLUMNS, _text(rows))
-        dataset.keys |= keys
-        dataset.keys |= {i: dataset.stored[i] for i in samples if i in dataset.stored}
+        new = [sample for i, sample in samples.items() if i not in stored]
+        dataset.keys |= add_samples(self._session, dataset.id, new) | stored
         dataset.malicious += sum(s.target is TrueLabel.MALICIOUS for s in samples.values())

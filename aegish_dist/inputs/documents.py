@@ -12,8 +12,9 @@ import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
 from msgspec import Struct
 
@@ -22,7 +23,7 @@ from aegish_dist.errors import ConfigError, DatasetError, InputError
 from aegish_dist.inputs.checking import Location
 
 
-def open_input(path: Path) -> BinaryIO:
+def open_input(path: Path) -> BufferedReader:
     """Open a regular file to read, or raise an OSError: a FIFO would block, a device never end."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
@@ -74,8 +75,17 @@ def placed(error: InputError, path: Path | None) -> InputError:
     with suppress(OSError, UnicodeDecodeError):  # changed since it was read
         for number, line in enumerate(path.read_text("utf-8").split("\n"), start=1):
             if error.text in line or in_basic_string in line:
-                return InputError(error.what, line=number, field=error.field, found=error.found)
+                return InputError(error.what, line=number, field=error.field)
     return error
+
+
+@contextmanager
+def under(heading: str) -> Iterator[None]:
+    """Name the table of a file in errors of the body."""
+    try:
+        yield
+    except InputError as error:
+        raise error.under(heading) from None
 
 
 def numbered_lines(path: Path, max_bytes: int) -> Iterator[tuple[int, bytes]]:
@@ -214,12 +224,15 @@ def _check(metadata: Any, limits: ParquetLimits, source: str) -> None:
         raise DatasetError(problem, source=source)
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
-        columns = [group.column(index) for index in range(group.num_columns)]
-        values = max([group.num_rows, *(column.num_values for column in columns)])
+        values = group.num_rows
+        size = 0
+        for index in range(group.num_columns):
+            column = group.column(index)
+            values = max(values, column.num_values)
+            size += column.total_uncompressed_size
         if values > limits.group_rows:
             problem = f"has a group of {values:,} rows, at most {limits.group_rows:,} are read"
             raise DatasetError(f"{problem}; write smaller row groups", source=source)
-        size = sum(column.total_uncompressed_size for column in columns)
         if size > limits.group_bytes:
             raise _exceeds(source, "a group of rows", size, limits.group_bytes)
 

@@ -21,15 +21,13 @@ from typing import Annotated, Any, BinaryIO, Self, TypeVar
 from msgspec import Meta, Struct
 
 from aegish_dist.core.outcome import ErrorClass, StopKind
-from aegish_dist.core.sample import TrueLabel
+from aegish_dist.core.sample import Command, Name, TrueLabel
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.text import known
 from aegish_dist.core.verdict_record import (
     MAX_NUMBER,
     AttemptRecord,
-    Command,
     Moment,
-    Name,
     Number,
     Tokens,
     VerdictRecord,

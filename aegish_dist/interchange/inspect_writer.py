@@ -32,13 +32,13 @@ import msgspec
 from msgspec.structs import fields
 
 from aegish_dist.core.model import ModelSpec
-from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.outcome import ErrorClass, StopKind, find
 from aegish_dist.core.run import Messages, Run, RunDataset
 from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.text import known
 from aegish_dist.core.verdict_record import VerdictRecord
 from aegish_dist.interchange.record import FACTS, RATES, ScoredRecord, stop_kind_of
+from aegish_dist.opinions.opinion import Opinion
 
 PREFIX = "aegish_dist_"  # begins every key of ours, in the metadata of samples and of logs
 MARK = f"{PREFIX}export"  # in the metadata of a log: the version of this layout
@@ -47,7 +47,14 @@ LABELS = ("dataset", "binary", "cluster", "category")  # with a place of its own
 OTHER_LABELS = f"{PREFIX}metadata"  # labels of the command whose own keys are taken
 REPLACED = f"{PREFIX}replaced"  # by a retry, oldest first
 OF_THE_SAMPLE = (  # shared by all retries of an item
-    *("model", "dataset", "command", "target", "category", "cluster", "epoch", "metadata"),
+    "model",
+    "dataset",
+    "command",
+    "target",
+    "category",
+    "cluster",
+    "epoch",
+    "metadata",
 )
 DEFAULTS = {
     each.name: None if each.default is msgspec.NODEFAULT else each.default

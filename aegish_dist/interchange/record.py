@@ -14,10 +14,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
-from aegish_dist.core.output import FIRST_VERSION
-from aegish_dist.core.parsing import ACTIONS, PARSER_VERSION, outcome_of, parse
-from aegish_dist.core.policy import RESERVED
+from aegish_dist.core.outcome import READ, ErrorClass, Outcome, StopKind
 from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.text import clean_text, known
@@ -26,6 +23,9 @@ from aegish_dist.core.verdict_record import FIELDS, OPINIONS, VerdictRecord, nam
 from aegish_dist.errors import InputError
 from aegish_dist.inputs.checking import checked, refuse
 from aegish_dist.inputs.documents import parse_json
+from aegish_dist.opinions.mapping import FIRST_VERSION
+from aegish_dist.opinions.parsing import ACTIONS, PARSER_VERSION, outcome_of, parse
+from aegish_dist.opinions.policy import RESERVED
 
 MAX_COST_USD = Decimal(10) ** 9
 MAX_COST_DECIMALS = 100  # exact costs need some thirty; hostile ones could need a billion
@@ -132,7 +132,8 @@ def from_line(line: bytes) -> VerdictRecord:
 
 def from_values(values: Mapping[str, Any]) -> VerdictRecord:
     """Build a record of decoded fields; model, command, target and completion have to be there."""
-    given = {key: value for key, value in values.items() if key in TAKEN and value is not None}
+    taken = FACTS | {*OPINIONS} if values.get("pruned") is True else TAKEN
+    given = {key: value for key, value in values.items() if key in taken and value is not None}
     if isinstance(metadata := given.get("metadata"), dict):
         given["metadata"] = known(metadata)
     record = checked({"completion": None, **given}, VerdictRecord)
@@ -144,7 +145,9 @@ def from_values(values: Mapping[str, Any]) -> VerdictRecord:
 class RecordChecker:
     """Checks records; remembers their samples, since the same ones come with every model."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keep_pruned: bool = False) -> None:
+        """Begin; `keep_pruned`: what was read in a completion that was deleted stays."""
+        self._keep_pruned = keep_pruned
         self.mapped: set[str] = set()  # models of which a mapping has read answers
         self._models: set[str] = set()
         self._known: dict[tuple[object, ...], About] = {}
@@ -172,7 +175,8 @@ class RecordChecker:
         _check(record)
         if record.parser_version >= FIRST_VERSION:
             self.mapped.add(record.model)
-        _judge(record)
+        if not (self._keep_pruned and _is_pruned(record)):
+            _judge(record)
         return Row(record, about, negative_time)
 
 
@@ -186,6 +190,11 @@ def _check(record: VerdictRecord) -> None:
     for number, error in enumerate(record.call_errors):
         error.at = moment(error.at, f"call_errors[{number}].at")
         error.message = mask_key_shapes(error.message or "")
+
+
+def _is_pruned(record: VerdictRecord) -> bool:
+    unread = record.completion is None and record.error_class is None
+    return record.pruned and unread and record.outcome in READ
 
 
 def _judge(record: VerdictRecord) -> None:

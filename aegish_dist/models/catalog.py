@@ -7,66 +7,47 @@ A user's entry replaces key by key, so every key is optional, and what has to be
 the end. Messages never repeat a value: people paste keys into the wrong place.
 """
 
-import json
-import math
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Any, Self
 
-from msgspec import Meta, Struct, field
-from msgspec.structs import astuple, force_setattr, replace
+from msgspec import Struct, field
+from msgspec.structs import astuple, replace
 
-from aegish_dist.core.model import (
-    ARM_MARK,
-    CallParameters,
-    Limits,
-    MaxTokensField,
-    ModelSpec,
-    Price,
-    Program,
-    Structured,
-    WireFormat,
-    base_of,
-    is_amount,
-)
-from aegish_dist.core.output import Output, pattern_problem
-from aegish_dist.core.run import COMMAND_SLOT
-from aegish_dist.core.secrets import host_of, is_loopback, is_metadata, origin
+from aegish_dist.core.model import ARM_MARK, Limits, ModelSpec, Price, WireFormat, base_of
+from aegish_dist.core.output import Output
+from aegish_dist.core.secrets import host_of, is_loopback
 from aegish_dist.core.text import did_you_mean
 from aegish_dist.errors import CatalogError, InputError
-from aegish_dist.inputs.checking import checked, refuse
-from aegish_dist.inputs.documents import parse_toml, placed, read_text
-from aegish_dist.models.prices import PriceEntry, PriceOf, remembered_prices
+from aegish_dist.inputs.checking import checked
+from aegish_dist.inputs.documents import parse_toml, placed, read_text, under
+from aegish_dist.models.entries import (
+    PROGRAMS,
+    HttpEntry,
+    Keys,
+    ModelEntry,
+    ProviderEntry,
+    api_root,
+    checked_model,
+    checked_provider,
+    is_model_id,
+    is_provider_name,
+    provider_name,
+    require_chat,
+)
+from aegish_dist.models.prices import PriceOf, remembered_prices
 
-_PROVIDER = r"[a-z0-9][a-z0-9._-]*"
-_SEGMENT = r"[A-Za-z0-9~@][A-Za-z0-9._:@+-]*"
-_PROVIDER_NAME = re.compile(_PROVIDER)
-_MODEL_ID = re.compile(rf"{_PROVIDER}(?:/{_SEGMENT})+")
-_ARM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
-# Upper case only: some providers' keys would pass for lower-case names.
-_ENVIRONMENT_VARIABLE = re.compile(r"(?:[A-Z][A-Z0-9_]*)?")
-RESERVED_PREFIX = "AEGISH_DIST_"  # of this program: their passwords are sent to no provider
-MAX_ID_LENGTH = 200
+Environ = Mapping[str, str]  # variables of the environment
+
 MAX_MODELS = 1_000  # of a run: each has a queue of its own, and any two are compared
-
-
-def is_model_id(text: str) -> bool:
-    """Whether the text has the form PROVIDER/MODEL; segments of dots alone are refused."""
-    return len(text) <= MAX_ID_LENGTH and _MODEL_ID.fullmatch(text) is not None
-
-
-def is_arm(text: str) -> bool:
-    return len(text) <= MAX_ID_LENGTH and _ARM.fullmatch(text) is not None
-
-
-def is_contender(text: str) -> bool:
-    """Whether the text is a model id, with or without an arm."""
-    base, mark, arm = text.partition(ARM_MARK)
-    return is_model_id(base) and (not mark or is_arm(arm))
+MAX_FILE_BYTES = 4 * 2**20
+LIST_PRICES = "list-prices.json"  # name of the file in the cache folder that keeps list prices
+PACKAGED = "packaged catalog"
+FREE_HERE = ("llamacpp", "ollama", "vllm")
+"""Providers whose models on this machine cost nothing unless a price is given."""
 
 
 def require_few(models: Collection[str]) -> None:
@@ -74,273 +55,79 @@ def require_few(models: Collection[str]) -> None:
         raise CatalogError(f"{len(models):,} models selected: a run asks at most {MAX_MODELS:,}")
 
 
-def provider_name(model_id: str) -> str:
-    return model_id.partition("/")[0]
-
-
-def api_root(url: str) -> str:
-    """Return a base URL without its trailing slash; an InputError does not repeat it."""
-    form = "must be an http or https URL in ASCII with a host and without user, query or fragment"
-    refuse(
-        (origin(url) is None, "base_url", form),
-        (is_metadata(host_of(url)), "base_url", "must not be a link-local or metadata address"),
-    )
-    return url.rstrip("/")
-
-
-def _as_json(value: object) -> Any:
-    """Return a value as a request body holds it: TOML's fractions are read as Decimal."""
-    if isinstance(value, dict):
-        return {key: _as_json(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_as_json(item) for item in value]
-    if isinstance(value, Decimal) and math.isfinite(value):
-        return float(value)
-    if not isinstance(value, str | int):
-        raise InputError("dates, times, inf and nan have no JSON form", field="parameters")
-    return value
-
-
-Tokens = Annotated[int, Meta(ge=0, le=10_000_000)]
-Share = Annotated[int, Meta(ge=0, le=1)] | Decimal
-
-
-CHAT = frozenset(wire for wire in WireFormat if wire.reads_prompt)
-PROGRAMS = frozenset({WireFormat.EXEC, WireFormat.PYTHON})
-FREE_HERE = ("llamacpp", "ollama", "vllm")
-"""Providers whose models on this machine cost nothing unless a price is given."""
-
-
-class LimitsEntry(Limits, frozen=True, forbid_unknown_fields=True):
-    """`Limits` of a model; `[providers.NAME.shared]` has them over all models together."""
-
-
-class _CalledEntry(LimitsEntry, frozen=True, kw_only=True):
-    """Keys of providers and models alike; a model without a value takes its provider's."""
-
-    base_url: str = ""  # without a trailing slash
-    plain_http: bool = False  # the key may go unencrypted to other machines
-    max_tokens_field: MaxTokensField | None = None  # for OpenAI's wire format; None: by the host
-    batch_share: Share | None = None  # of the price of a call; 0: no batches
-    request: dict[str, Any] | None = None
-    """In the format `http`: the document to send, in which `{command}` stands once."""
-    output: Output | None = None  # None: the JSON that our prompts ask for
-    structured: Structured | None = None  # None: only the prompt says what to answer
-    notes: str = ""
-
-    def __post_init__(self) -> None:
-        if self.request is not None:
-            force_setattr(self, "request", _as_json(self.request))
-            once = json.dumps(self.request).count(COMMAND_SLOT) == 1
-            refuse((not once, "request", f"must hold {COMMAND_SLOT} once"))
-        for number, (pattern, _) in enumerate(self.output.patterns if self.output else ()):
-            if problem := pattern_problem(pattern):
-                raise InputError(problem, field=f"output.patterns[{number}]", text=pattern)
-        share = self.batch_share
-        if isinstance(share, Decimal) and not is_amount(share, 1):
-            raise InputError("must be from 0 to 1", field="batch_share")
-        if self.base_url:
-            force_setattr(self, "base_url", api_root(self.base_url))
-
-
-_OWN_KEYS = {
-    "command": WireFormat.EXEC,
-    "object": WireFormat.PYTHON,
-    "request": WireFormat.HTTP,
-}
-"""Keys of a provider that one wire needs and the others do not know."""
-
-
-class ProviderEntry(_CalledEntry, frozen=True, kw_only=True):
-    wire: WireFormat = WireFormat.OPENAI
-    key_variable: str = ""  # empty when no key is needed
-    shared: LimitsEntry = LimitsEntry()  # over all its models together
-    cache_from_tokens: Tokens = 0
-    genai_prices: str = ""  # its name there; empty: the same
-    simulated: bool = False  # it has the models that are listed, no other
-    command: tuple[Annotated[str, Meta(min_length=1, pattern=r"\A[^\0]*\Z")], ...] = ()
-    """Of the wire `exec`, like the keys up to `writes`, which `Program` explains."""
-    mode: Literal["once", "lines"] = "once"
-    input: Literal["hook", "json", "text"] = "json"
-    processes: Annotated[int, Meta(ge=1, le=64)] = 1
-    memory_mb: Annotated[int, Meta(ge=16, le=2**20)] = 512
-    pass_variables: tuple[str, ...] = ()
-    writes: tuple[str, ...] = ()
-    object: Annotated[str, Meta(pattern=r"\A(?:\w+(?:\.\w+)*:\w+(?:\.\w+)*)?\Z")] = ""
-    """Of the wire `python`: `module:name`."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for variable in self.pass_variables:
-            is_name = bool(variable) and _ENVIRONMENT_VARIABLE.fullmatch(variable) is not None
-            allowed = is_name and not variable.startswith(RESERVED_PREFIX)
-            what = f"must hold names of environment variables, none that begins {RESERVED_PREFIX}"
-            refuse((not allowed, "pass_variables", what))
-        paths = all(path.startswith("/") and "\0" not in path for path in self.writes)
-        refuse((not paths, "writes", "must hold absolute paths, such as '/var/cache/guard'"))
-        unfit = self.mode == "lines" and self.input == "text"
-        refuse((unfit, "input", "must be 'json' or 'hook': lines need an id"))
-        named = _ENVIRONMENT_VARIABLE.fullmatch(self.key_variable)
-        form = "must be the name of an environment variable in upper case, not a key"
-        ours = f"must not begin with {RESERVED_PREFIX}: that is a setting of this program"
-        refuse(
-            (not named, "key_variable", form),
-            (self.key_variable.startswith(RESERVED_PREFIX), "key_variable", ours),
-            (
-                self.key_variable and self.wire in PROGRAMS,
-                "key_variable",
-                "is not passed to a program: name it in 'pass_variables'",
-            ),
-        )
-
-    @property
-    def program(self) -> Program:
-        """The program of the wire `exec`; of the wire `python`, its command is the object alone."""
-        keys = {name: getattr(self, name) for name in Program.__struct_fields__}
-        return Program(**keys | {"command": self.command or (self.object,)})
-
-    @property
-    def missing(self) -> str | None:
-        """Return the key that its wire needs and that nothing gives; None: there is none."""
-        needed = [key for key, wire in _OWN_KEYS.items() if wire is self.wire]
-        needed += ["base_url"] if self.wire.http is not None else []
-        return next((key for key in needed if not getattr(self, key)), None)
-
-
-class ModelEntry(_CalledEntry, frozen=True, kw_only=True):
-    id: str
-    name: Annotated[str, Meta(min_length=1)] | None = None
-    """In requests; None: the id without its provider."""
-    default: bool = False
-    reference: bool = False
-    price: PriceEntry | None = None
-    parameters: dict[str, Any] = field(default_factory=dict)
-    drop_parameters: list[str] = field(default_factory=list)
-    """Fields of the request body that the model refuses."""
-    cache_from_tokens: Tokens | None = None  # None: as for its provider
-    takes_temperature: bool = True
-    prompt: str | None = None  # bundled or a file beside the catalog; None: the run's
-    variants: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Keys laid over those of the model, by the name of the arm."""
-    retires: date | None = None  # answers end; None: none announced
-    simulated: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not is_model_id(self.id):
-            raise InputError("must have the form provider/model", field="id")
-        for name, keys in self.variants.items():
-            at, form = f"variants.{name}", "must be named by letters, digits, '.', '_', '-' and '+'"
-            same = "is the same for all variants: give it to the model"
-            refuse(
-                (not is_arm(name), at, form),
-                *((key in _OF_ALL_ARMS, f"{at}.{key}", same) for key in keys),
-            )
-        force_setattr(self, "parameters", _as_json(self.parameters))
-
-    def retired(self, day: date) -> bool:
-        return self.retires is not None and self.retires <= day
-
-    def takes(self, spec: ModelSpec, parameters: CallParameters) -> bool:
-        """Whether the model takes these parameters, as far as the catalog knows."""
-        # A null among the model's own parameters removes the field, a value replaces it.
-        return (
-            self.takes_temperature
-            or parameters.temperature is None
-            or spec.parameters.get("temperature", 0) is None
-        )
-
-
-_OF_ALL_ARMS = {
-    *LimitsEntry.__struct_fields__,
-    *("id", "variants", "price", "batch_share", "cache_from_tokens", "base_url", "plain_http"),
-    *("default", "reference", "retires", "simulated"),
-}
-
-MAX_FILE_BYTES = 4 * 2**20
-PACKAGED = "packaged catalog"
-Keys = Mapping[str, Any]  # those a table gives, as TOML holds them
-Entry = TypeVar("Entry", bound=ModelEntry | ProviderEntry)
-
-
-_Tables = tuple[dict[str, Keys], dict[str, Keys]]
-"""Providers by name and models by id of one file, with no more than the keys given."""
-
-
-def _overlaid(base: Mapping[str, Keys], over: Mapping[str, Keys]) -> dict[str, Keys]:
-    return {name: {**base.get(name, {}), **over.get(name, {})} for name in {**base, **over}}
-
-
-def _variants(models: Mapping[str, Keys]) -> Iterator[tuple[str, ModelEntry]]:
-    """Yield the variants of all models by their ids."""
-    for model, keys in models.items():
-        for name, own in keys.get("variants", {}).items():
-            heading = f"[[models]] '{model}', variant '{name}'"
-            _entry({"id": model, **own}, ModelEntry, heading)
-            parameters = {**keys.get("parameters", {}), **own.get("parameters", {})}
-            entry = _entry({**keys, **own, "parameters": parameters}, ModelEntry, heading)
-            yield f"{model}{ARM_MARK}{name}", entry
-
-
 class _Top(Struct, forbid_unknown_fields=True):
-    """The top level; its tables are checked one by one, which names them in messages."""
-
-    providers: dict[str, Any] = {}
+    providers: dict[str, dict[str, Any]] = {}
     models: list[Any] = []
 
 
-def _tables(path: Path | None) -> _Tables:
-    try:
-        packaged = files(__package__).joinpath("catalog.toml")
-        text = packaged.read_text("utf-8") if path is None else read_text(path, MAX_FILE_BYTES)
-        top = checked(parse_toml(text, parse_float=Decimal), _Top)
-        for name, keys in top.providers.items():
-            if not _PROVIDER_NAME.fullmatch(name) or name == "policy":
-                allowed = "lower-case letters, digits, '.', '_' and '-', and not 'policy'"
-                raise InputError(f"[providers.{name}]: must be of {allowed}")
-            _entry(keys, ProviderEntry, f"[providers.{name}]")
-        return top.providers, _models(top.models)
-    except InputError as error:
-        where = f"top level: {error}" if error.field else placed(error, path)
-        raise CatalogError(f"{PACKAGED if path is None else path}: {where}") from None
+class _Named(Struct):
+    id: str
 
 
-def _models(tables: list[Any]) -> dict[str, Keys]:
-    numbers: dict[str, int] = {}
-    for number, keys in enumerate(tables, start=1):
-        model = keys.get("id") if isinstance(keys, dict) else None
-        known = f" ({model})" if isinstance(model, str) and is_model_id(model) else ""
-        _entry(keys, ModelEntry, f"[[models]] entry {number}{known}")
-        first = numbers.setdefault(keys["id"], number)
-        if first != number:
-            clash = f"'{model}' is already entry {first}; merge the two"
-            raise InputError(f"[[models]] entry {number}: key 'id': {clash}")
-    return {keys["id"]: keys for keys in tables}
+class _File(Struct):
+    """The tables of a catalog file, with no more than the keys given."""
+
+    providers: Mapping[str, Keys] = {}
+    models: Mapping[str, Keys] = {}
 
 
-def _entry(keys: object, kind: type[Entry], heading: str) -> Entry:
-    try:
-        # Decimals stay what they are; otherwise a text would do for a price.
-        return checked(keys, kind, exact=(Decimal,))
-    except InputError as error:
-        raise error.under(heading) from None
+def _file(path: Path | None) -> _File:
+    """Read the tables of a file, or of the packaged catalog; what they hold is checked later."""
+    if path is None:
+        text = files(__package__).joinpath("catalog.toml").read_text("utf-8")
+    else:
+        text = read_text(path, MAX_FILE_BYTES)
+    content = parse_toml(text, parse_float=Decimal)
+    with under("top level"):
+        top = checked(content, _Top)
+    for name in top.providers:
+        if not is_provider_name(name):
+            allowed = "lower-case letters, digits, '.', '_' and '-', and not 'policy'"
+            raise InputError(f"[providers.{name}]: must be of {allowed}")
+    models: dict[str, Keys] = {}
+    for number, keys in enumerate(top.models, start=1):
+        with under(f"[[models]] entry {number}"):
+            model = checked(keys, _Named).id
+            if model in models:
+                first = list(models).index(model) + 1
+                clash = f"'{model}' is already entry {first}; merge the two"
+                raise InputError(clash, field="id")
+            models[model] = keys
+    return _File(top.providers, models)
 
 
-def provider_base_url(provider_id: str, provider: ProviderEntry, environ: Mapping[str, str]) -> str:
-    """Return a provider's base URL, or the one that the environment gives in its place."""
+def _overlaid(base: Mapping[str, Keys], over: Mapping[str, Keys]) -> dict[str, Keys]:
+    """Lay tables over others, key by key."""
+    tables = dict(base)
+    for name, keys in over.items():
+        tables[name] = {**base.get(name, {}), **keys}
+    return tables
+
+
+def _variants(model: ModelEntry, keys: Keys) -> Iterator[tuple[str, ModelEntry]]:
+    """Yield the variants of a model with their ids."""
+    for name, own in model.variants.items():
+        with under(f"[[models]] '{model.id}', variant '{name}'"):
+            entry = checked_model({**keys, **own})
+        parameters = {**model.parameters, **entry.parameters}
+        yield f"{model.id}{ARM_MARK}{name}", replace(entry, parameters=parameters)
+
+
+def base_url_of(provider_id: str, environ: Environ) -> str:
+    """Return the base URL that the environment gives in place of the catalog's; empty: none."""
     variable = "OPENAI_BASE_URL" if provider_id == "openai" else None
     override = value_of(variable, environ)
     try:
-        return api_root(override) if override else provider.base_url
+        return api_root(override) if override else ""
     except InputError as error:
         raise CatalogError(f"{variable}: {error.what}") from None
 
 
-def value_of(variable: str | None, environ: Mapping[str, str]) -> str:
+def value_of(variable: str | None, environ: Environ) -> str:
     return environ.get(variable or "", "").strip()
 
 
-def missing_key(spec: ModelSpec, environ: Mapping[str, str]) -> str | None:
+def missing_key(spec: ModelSpec, environ: Environ) -> str | None:
     """Name the environment variable that a model needs and that is unset or blank."""
     return None if value_of(spec.key_variable, environ) else spec.key_variable
 
@@ -355,18 +142,34 @@ class ListedModel(Struct, frozen=True):
     entry: ModelEntry
 
 
-def _require_chat(entry: _CalledEntry, provider: ProviderEntry, where: str) -> None:
-    """Refuse `structured` without the JSON that our prompts ask for, and tokens that none sends."""
-    output = entry.output or provider.output
-    if output is not None and output.kind == "tokens" and provider.wire is not WireFormat.OPENAI:
-        problem = f"wire '{provider.wire}' sends no log probabilities"
-        raise CatalogError(f"{where}: key 'output': {problem}")
-    if entry.structured or provider.structured:
-        if not provider.wire.reads_prompt:
-            raise CatalogError(f"{where}: key 'structured': wire '{provider.wire}' knows none")
-        if output is not None and output.kind != "action-json":
-            clash = f"asks for kind 'action-json', and 'output' reads '{output.kind}'"
-            raise CatalogError(f"{where}: key 'structured': {clash}")
+def _providers(tables: Mapping[str, Keys]) -> dict[str, ProviderEntry]:
+    providers: dict[str, ProviderEntry] = {}
+    for name, keys in tables.items():
+        with under(f"[providers.{name}]"):
+            providers[name] = checked_provider(keys)
+            require_chat(providers[name], providers[name])
+    return providers
+
+
+def _model(model_id: str, keys: Keys, ids_of_file: Collection[str]) -> ModelEntry:
+    try:
+        return checked_model(keys)
+    except InputError as error:
+        number = list(ids_of_file).index(model_id) + 1
+        known = f" ({model_id})" if is_model_id(model_id) else ""
+        raise error.under(f"[[models]] entry {number}{known}") from None
+
+
+def _require_providers(
+    models: Mapping[str, ModelEntry], providers: Mapping[str, ProviderEntry]
+) -> None:
+    for model_id, model in models.items():
+        name = provider_name(model_id)
+        with under(f"[[models]] '{model_id}'"):
+            if name not in providers:
+                problem = f"unknown provider '{name}'; add a table [providers.{name}]"
+                raise InputError(problem, field="id")
+            require_chat(model, providers[name])
 
 
 class Catalog(Struct, frozen=True):
@@ -380,55 +183,40 @@ class Catalog(Struct, frozen=True):
     @classmethod
     def load(cls, path: Path | None = None, price_cache: Path | None = None) -> Self:
         """Read the packaged catalog and lay the user's over it, if there is one."""
-        source = PACKAGED if path is None else str(path)
-        base = _tables(None)
-        over: _Tables = ({}, {}) if path is None else _tables(path)
-        of_providers, of_models = map(_overlaid, base, over)
-        models = {n: _entry(keys, ModelEntry, n) for n, keys in of_models.items()}
         try:
-            providers = {
-                name: _entry(keys, ProviderEntry, f"[providers.{name}]")
-                for name, keys in of_providers.items()
-            }
-            variants = dict(_variants(of_models))
+            base = _file(None)
+            over = _File() if path is None else _file(path)
+            providers = _providers(_overlaid(base.providers, over.providers))
+            models: dict[str, ModelEntry] = {}
+            variants: dict[str, ModelEntry] = {}
+            for model_id, keys in _overlaid(base.models, over.models).items():
+                of_file = over.models if model_id in over.models else base.models
+                models[model_id] = _model(model_id, keys, of_file)
+                variants.update(_variants(models[model_id], keys))
+            _require_providers({**models, **variants}, providers)
         except InputError as error:
+            source = PACKAGED if path is None else path
             raise CatalogError(f"{source}: {placed(error, path)}") from None
-        for name, provider in providers.items():
-            if provider.missing is not None:
-                missing = f"key '{provider.missing}' is missing"
-                raise CatalogError(f"{source}: [providers.{name}]: {missing}")
-            for key, wire in _OWN_KEYS.items():
-                if getattr(provider, key) and provider.wire is not wire:
-                    stray = f"key '{key}' belongs to wire '{wire}'"
-                    raise CatalogError(f"{source}: [providers.{name}]: {stray}")
-            _require_chat(provider, provider, f"{source}: [providers.{name}]")
-        for model_id, model in {**models, **variants}.items():
-            name = provider_name(model_id)
-            if name not in providers:
-                raise CatalogError(
-                    f"{source}: [[models]] '{model_id}': key 'id': unknown provider '{name}'; "
-                    f"add a table [providers.{name}]"
-                )
-            _require_chat(model, providers[name], f"{source}: [[models]] '{model_id}'")
-        named = frozenset([*over[0], *map(provider_name, over[1])])
+        named = frozenset([*over.providers, *map(provider_name, over.models)])
         return cls(providers, models, variants, named, price_cache, path)
 
-    def entries(self, environ: Mapping[str, str]) -> tuple[ListedModel, ...]:
+    def entries(self, environ: Environ) -> tuple[ListedModel, ...]:
         """List every model in file order, with its price of today, its variants behind it."""
-        ids = [
-            each
-            for model in self.models
-            for each in (model, *(v for v in self.variants if base_of(v) == model))
-        ]
+        listed = []
         with remembered_prices(self.price_cache, datetime.now(UTC)) as price_of:
-            return tuple(
-                ListedModel(self._spec(each, environ, price_of), self.entry(each)) for each in ids
-            )
+            for model in self.models:
+                for model_id in (model, *self._variants_of(model)):
+                    spec = self._spec(model_id, environ, price_of)
+                    listed.append(ListedModel(spec, self.entry(model_id)))
+        return tuple(listed)
+
+    def _variants_of(self, model: str) -> list[str]:
+        return [variant for variant in self.variants if base_of(variant) == model]
 
     def resolve(
         self,
         selection: str | Sequence[str],
-        environ: Mapping[str, str],
+        environ: Environ,
         at: datetime | None = None,
         *,
         prompts: Sequence[str] = (),
@@ -463,14 +251,13 @@ class Catalog(Struct, frozen=True):
     def _require_arm(self, model_id: str, prompts: Sequence[str]) -> None:
         model, mark, arm = model_id.partition(ARM_MARK)
         variant, prompt = self.arm_of(model_id)
-        joined = arm == "+".join(filter(None, (variant, prompt))) and arm
-        if mark and not (joined and prompt in ("", *prompts)):
-            known = [
-                each.partition(ARM_MARK)[2] for each in self.variants if base_of(each) == model
-            ]
-            those = f"its variants are {', '.join(known)}" if known else "it has no variants"
-            hint = did_you_mean(prompt, [*known, *prompts], f"{those}, and no --prompt is named so")
-            raise CatalogError(f"model {model!r} has no arm {(prompt or arm)[:100]!r}: {hint}")
+        named = f"{variant}+{prompt}" if variant and prompt else variant or prompt
+        if not mark or (arm and arm == named and prompt in ("", *prompts)):
+            return
+        known = [each.partition(ARM_MARK)[2] for each in self._variants_of(model)]
+        those = f"its variants are {', '.join(known)}" if known else "it has no variants"
+        hint = did_you_mean(prompt, [*known, *prompts], f"{those}, and no --prompt is named so")
+        raise CatalogError(f"model {model!r} has no arm {(prompt or arm)[:100]!r}: {hint}")
 
     def meant(self, model_id: str) -> str:
         """Ask whether a listed model was meant by an id that is not listed, which may be right."""
@@ -486,18 +273,25 @@ class Catalog(Struct, frozen=True):
         siblings = {provider_name(each) for each in self.models}
         if model_id in self.models or provider_name(model_id) not in siblings:
             return ""
-        asked = f"{model_id} is not in the catalog: asked as it stands"
-        return "; ".join(filter(None, (asked, self.meant(model_id))))
+        warning = f"{model_id} is not in the catalog: asked as it stands"
+        question = self.meant(model_id)
+        return f"{warning}; {question}" if question else warning
 
     def redirected(self, specs: Iterable[ModelSpec]) -> tuple[ModelSpec, ...]:
         """Return a model for each address of these that is not its provider's in the package."""
-        own = {name: keys.get("base_url", "") for name, keys in _tables(None)[0].items()}
-        other = (spec for spec in specs if spec.base_url != own.get(spec.provider, ""))
-        return tuple({(spec.provider, spec.base_url): spec for spec in other}.values())
+        packaged = _file(None).providers
+        moved: dict[tuple[str, str], ModelSpec] = {}
+        for spec in specs:
+            table = packaged.get(spec.provider)
+            own = table.get("base_url", "") if table else ""
+            if spec.base_url != own:
+                moved[spec.provider, spec.base_url] = spec
+        return tuple(moved.values())
 
     def entry(self, model_id: str) -> ModelEntry:
         """Return the entry of a model, with what its variant lays over it."""
-        model, variant = base_of(model_id), self.arm_of(model_id)[0]
+        model = base_of(model_id)
+        variant = self.arm_of(model_id)[0]
         of_arm = self.variants.get(f"{model}{ARM_MARK}{variant}")
         return of_arm or self.models.get(model) or ModelEntry(id=model)
 
@@ -505,30 +299,35 @@ class Catalog(Struct, frozen=True):
         """Return the mapping of a model's answers; None where the catalog has none."""
         if not is_model_id(base_of(model_id)):  # an imported one may have any name
             return None
-        provider = self.providers.get(provider_name(model_id)) or ProviderEntry()
-        return self.entry(model_id).output or provider.output
+        output = self.entry(model_id).output
+        provider = self.providers.get(provider_name(model_id))
+        if output is None and provider is not None:
+            output = provider.output
+        return output
 
-    def _ids(
-        self, selection: str | Sequence[str], environ: Mapping[str, str], day: date
-    ) -> Iterator[str]:
-        parts = [selection] if isinstance(selection, str) else selection
-        usual = [each.id for each in self.models.values() if each.default and not each.retired(day)]
-        for word in (word.strip() for part in parts for word in part.split(",")):
+    def _ids(self, selection: str | Sequence[str], environ: Environ, day: date) -> Iterator[str]:
+        text = selection if isinstance(selection, str) else ",".join(selection)
+        usual = [
+            model.id for model in self.models.values() if model.default and not model.retired(day)
+        ]
+        for word in map(str.strip, text.split(",")):
             if word == ALL:
                 yield from usual
             elif word == AVAILABLE:
-                # Without the price list, whose import takes longer than all the rest.
-                specs = (self._spec(each, environ, lambda *_: None) for each in usual)
-                yield from (spec.id for spec in specs if missing_key(spec, environ) is None)
+                for model_id in usual:
+                    # Without the price list, whose import takes longer than all the rest.
+                    spec = self._spec(model_id, environ, lambda *_: None)
+                    if missing_key(spec, environ) is None:
+                        yield model_id
             elif word:
                 yield word
 
     def _problem(self, model_id: str) -> str | None:
-        provider = self.providers.get(provider_name(model_id))
         if model_id in self.models:
             return None
         if not is_model_id(model_id):
             return "is not of the form provider/model"
+        provider = self.providers.get(provider_name(model_id))
         if provider is None and model_id.startswith("simulated"):
             start = "start `aegish-dist simulate-provider --write-catalog sim.toml`"
             return f"needs the simulator: {start} and set AEGISH_DIST_CATALOG=sim.toml"
@@ -546,27 +345,32 @@ class Catalog(Struct, frozen=True):
         add = f'add to {self.path}: [[models]] and below it id = "{model_id}"'
         return f"is not one of the guards in the catalog; {add}"
 
-    def _spec(self, model_id: str, environ: Mapping[str, str], price_of: PriceOf) -> ModelSpec:
+    def _spec(self, model_id: str, environ: Environ, price_of: PriceOf) -> ModelSpec:
         """Combine a model, its provider and the environment; the more specific one wins."""
         provider_id = provider_name(model_id)
-        model, provider = self.entry(model_id), self.providers[provider_id]
+        model = self.entry(model_id)
+        provider = self.providers[provider_id]
         name = model.name or base_of(model_id).removeprefix(f"{provider_id}/")
-        base_url = model.base_url or provider_base_url(provider_id, provider, environ)
-        variable: str | None = provider.key_variable
-        # A server on this machine gets the key when there is one, and does without otherwise.
+        base_url = model.base_url or base_url_of(provider_id, environ) or provider.base_url
         local = is_loopback(host_of(base_url))
         simulated = model.simulated or provider.simulated
-        if simulated or not variable or (local and not value_of(variable, environ)):
+        variable: str | None = provider.key_variable or None
+        # A server on this machine gets the key when there is one, and does without otherwise.
+        if simulated or (local and not value_of(variable, environ)):
             variable = None
-        price_list = provider.genai_prices or provider_id
-        price = model.price.price() if model.price else price_of(price_list, name)
+        if model.price is None:
+            price = price_of(provider.genai_prices or provider_id, name)
+        else:
+            price = model.price.price()
         free = provider_id in FREE_HERE or not provider.wire.reads_prompt
         if price is None and free and (local or provider.wire in PROGRAMS):
             price = Price(per_call=Decimal(0))  # other addresses may stand before a paid provider
         if price is not None:
-            of_model, of_provider = model.cache_from_tokens, provider.cache_from_tokens
-            price = replace(price, cache_from_tokens=of_provider if of_model is None else of_model)
+            least = model.cache_from_tokens
+            least = provider.cache_from_tokens if least is None else least
+            price = replace(price, cache_from_tokens=least)
         share = provider.batch_share if model.batch_share is None else model.batch_share
+        request = provider.request if isinstance(provider, HttpEntry) else None
         return ModelSpec(
             id=model_id,
             wire=provider.wire,
@@ -582,7 +386,7 @@ class Catalog(Struct, frozen=True):
             shared=Limits(*astuple(provider.shared)),
             max_tokens_field=model.max_tokens_field or provider.max_tokens_field,
             batch_share=Decimal(share) if share else None,
-            request=model.request or provider.request,
+            request=model.request or request,
             output=model.output or provider.output,
             structured=model.structured or provider.structured,
         )

@@ -8,24 +8,21 @@ classifiers, come from that catalog alone.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from aegish_dist.core.model import Destination, Program, WireFormat, base_of
 from aegish_dist.core.secrets import SecretStr, host_of, is_loopback, is_metadata, origin
 from aegish_dist.errors import CatalogError, ConfigError
-from aegish_dist.models.catalog import (
+from aegish_dist.models.catalog import Catalog, Environ, base_url_of, value_of
+from aegish_dist.models.entries import (
     CHAT,
     PROGRAMS,
     RESERVED_PREFIX,
-    Catalog,
-    provider_base_url,
+    ProgramEntry,
     provider_name,
-    value_of,
 )
 
 REMEDY = "see docs/explanation/security.md for AEGISH_DIST_CATALOG"
@@ -42,27 +39,39 @@ class _Api(NamedTuple):
 
 def _api(wire: str, base_url: str) -> _Api | None:
     where = origin(base_url)
-    path = "/".join(base_url.split("/")[3:]).rstrip("/")
-    return None if where is None else _Api(wire, where, path)
+    if where is None:
+        return None
+    _scheme, _, _host, *path = base_url.split("/")
+    return _Api(wire, where, "/".join(path).rstrip("/"))
 
 
 class Credentials:
     """The keys of this process, and the APIs that its operator allows for each."""
 
     def __init__(
-        self, catalog: Catalog | None, environ: Mapping[str, str], problem: str | None = None
+        self,
+        catalog: Catalog | None,
+        environ: Environ,
+        problem: str | None = None,
+        *,
+        embedded: bool = True,
     ) -> None:
-        """Allow the pairs of a catalog, None for nothing; `problem` says why it cannot be read."""
-        self._environ, self._problem = environ, problem
+        """Allow the pairs of a catalog.
+
+        Args:
+            catalog: None allows nothing; `problem` then says why it cannot be read.
+            embedded: Whether this is the submitter's machine, whose servers may be called.
+        """
+        self._environ = environ
+        self._problem = problem
         self._catalog = catalog or Catalog({}, {})
         # By key variable, empty for calls without one, and API that it may be sent to: whether it
         # may go there over plain HTTP.
         self._plain_http: dict[tuple[str, _Api], bool] = {}
-        for api, variable, plain_http in () if catalog is None else _allowed(catalog, environ):
+        for api, variable, plain_http in _allowed(self._catalog, environ, embedded=embedded):
             self._plain_http.setdefault(("", api), False)
-            self._plain_http[variable, api] = plain_http or self._plain_http.get(
-                (variable, api), False
-            )
+            before = self._plain_http.get((variable, api), False)
+            self._plain_http[variable, api] = plain_http or before
 
     def refusal(self, destination: Destination) -> str | None:
         provider = self._catalog.providers.get(provider_name(destination.model))
@@ -76,7 +85,8 @@ class Credentials:
         return self._refused_address(destination)
 
     def _refused_address(self, destination: Destination) -> str | None:
-        api, host = _api(destination.wire, destination.base_url), host_of(destination.base_url)
+        api = _api(destination.wire, destination.base_url)
+        host = host_of(destination.base_url)
         if api is None:
             return "its base_url is no plain http or https address"
         where = api.origin
@@ -98,21 +108,25 @@ class Credentials:
         listed = base_of(destination.model) in self._catalog.models
         model = self._catalog.entry(destination.model) if listed else None
         provider = self._catalog.providers.get(provider_name(destination.model))
-        wires = {destination.wire, destination.wire if provider is None else provider.wire}
+        wires = {destination.wire}
+        if provider is not None:
+            wires.add(provider.wire)
         if not wires <= CHAT and (model is None or provider is None or len(wires) > 1):
             return f"by wire '{destination.wire}' it is not a guard of the catalog here; {REMEDY}"
-        for key in ("request", "output"):
-            asked = getattr(destination, key)
-            here = getattr(model, key, None) or getattr(provider, key, None)
-            if asked != here and (asked is not None or key == "request"):
-                return f"its {key} is not that of the catalog here; {REMEDY}"
+        request = getattr(model, "request", None) or getattr(provider, "request", None)
+        if destination.request != request:
+            return f"its request is not that of the catalog here; {REMEDY}"
+        output = getattr(model, "output", None) or getattr(provider, "output", None)
+        if destination.output not in (None, output):
+            return f"its output is not that of the catalog here; {REMEDY}"
         return None
 
     def program(self, destination: Destination) -> Program | None:
         """Return the program of a destination that is not refused; None of other wires."""
-        if destination.wire not in PROGRAMS:
-            return None
-        return self._catalog.providers[provider_name(destination.model)].program
+        provider = self._catalog.providers.get(provider_name(destination.model))
+        if destination.wire in PROGRAMS and isinstance(provider, ProgramEntry):
+            return provider.program
+        return None
 
     def _refused_key(self, variable: str, api: _Api, host: str) -> str | None:
         where = api.origin
@@ -134,42 +148,35 @@ class Credentials:
         return SecretStr(self._environ[variable].strip()) if variable else None
 
 
-def _allowed(catalog: Catalog, environ: Mapping[str, str]) -> Iterator[tuple[_Api, str, bool]]:
-    """Yield APIs, each with its key variable and whether the key may go over plain HTTP."""
+def _allowed(
+    catalog: Catalog, environ: Environ, *, embedded: bool
+) -> Iterator[tuple[_Api, str, bool]]:
+    """Yield APIs, each with its key variable and whether the key may go over plain HTTP.
+
+    On the machine of a worker that is not embedded, the ports of the packaged vLLM and Ollama may
+    be those of any other service: they count only where the operator's catalog names them.
+    """
     for name, provider in catalog.providers.items():
-        urls = {provider.base_url}
+        urls = []
+        if embedded or name in catalog.named or not is_loopback(host_of(provider.base_url)):
+            urls.append(provider.base_url)
         with suppress(CatalogError):
-            urls.add(provider_base_url(name, provider, environ))
-        for api in filter(None, (_api(provider.wire, url) for url in urls)):
-            yield api, provider.key_variable, provider.plain_http
+            urls.append(base_url_of(name, environ))
+        for url in urls:
+            if api := _api(provider.wire, url):
+                yield api, provider.key_variable, provider.plain_http
     for model in catalog.models.values():
         provider = catalog.providers[provider_name(model.id)]
         # What a simulator answers needs no key, so none may go there.
         variable = "" if model.simulated else provider.key_variable
-        if own := _api(provider.wire, model.base_url):
-            yield own, variable, provider.plain_http or model.plain_http
-
-
-def _without_local(catalog: Catalog) -> Catalog:
-    """Take the packaged servers on this machine away, unless the operator's catalog names them.
-
-    On a worker's machine, the ports of vLLM and Ollama may be those of any other service.
-    """
-    providers = {
-        name: replace(provider, base_url="")
-        if is_loopback(host_of(provider.base_url)) and name not in catalog.named
-        else provider
-        for name, provider in catalog.providers.items()
-    }
-    return replace(catalog, providers=providers)
+        if api := _api(provider.wire, model.base_url):
+            yield api, variable, provider.plain_http or model.plain_http
 
 
 class CatalogCredentials:
     """A worker's credentials by a catalog file, read again when the file has changed."""
 
-    def __init__(
-        self, path: Path | None, environ: Mapping[str, str], *, embedded: bool = False
-    ) -> None:
+    def __init__(self, path: Path | None, environ: Environ, *, embedded: bool = False) -> None:
         self._path = path
         self._environ = environ
         self._embedded = embedded  # on the submitter's machine, whose servers may be called
@@ -188,10 +195,10 @@ class CatalogCredentials:
         if self._read is None or stamp != self._stamp:
             try:
                 catalog = Catalog.load(self._path)
-                allowed = catalog if self._embedded else _without_local(catalog)
-                read = Credentials(allowed, self._environ)
+                read = Credentials(catalog, self._environ, embedded=self._embedded)
             except CatalogError as error:
                 read = Credentials(None, self._environ, f"the catalog here cannot be used: {error}")
             # In this order: another thread, or a call after a bug, reads again what is not read.
-            self._read, self._stamp = read, stamp
+            self._read = read
+            self._stamp = stamp
         return self._read

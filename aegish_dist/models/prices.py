@@ -25,6 +25,7 @@ from msgspec.structs import asdict
 from aegish_dist import __version__
 from aegish_dist.core.model import ModelSpec, Price, Rate, WireFormat, cost_usd, is_amount
 from aegish_dist.core.run import COMMAND_SLOT, Prompt
+from aegish_dist.core.text import known
 from aegish_dist.core.verdict import Usage
 from aegish_dist.errors import InputError, OutputError
 from aegish_dist.files import replacing
@@ -49,19 +50,21 @@ class PriceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     per_hour: Usd | None = None  # the same, of the machine that one call keeps busy
 
     def __post_init__(self) -> None:
-        given = {key: usd for key, usd in asdict(self).items() if usd is not None}
+        given = known(asdict(self))
         for key, usd in given.items():
             if isinstance(usd, Decimal) and not is_amount(usd, MAX_PRICE_USD):
                 raise InputError(f"must be from 0 to {MAX_PRICE_USD:,}", field=key)
-        flat = given.keys() & {"per_call", "per_hour"}
-        if len(given) > 1 if flat else None in (self.input, self.output):
+        is_flat = "per_call" in given or "per_hour" in given
+        complete = len(given) == 1 if is_flat else "input" in given and "output" in given
+        if not complete:
             raise ValueError("give both input and output, or per_call alone, or per_hour alone")
 
     def price(self) -> Price:
-        given = {name: Decimal(usd) for name, usd in asdict(self).items() if usd is not None}
-        per_call, per_hour = given.pop("per_call", None), given.pop("per_hour", None)
-        rates: dict[str, Any] = {name: Rate(usd) for name, usd in given.items()}
-        return Price(**rates, per_call=per_call, per_hour=per_hour)
+        prices: dict[str, Any] = {}
+        for key, usd in known(asdict(self)).items():
+            amount = Decimal(usd)
+            prices[key] = amount if key in ("per_call", "per_hour") else Rate(amount)
+        return Price(**prices)
 
 
 HOST_SLOT = "{host}"  # the text after the last colon of the model's name
@@ -96,12 +99,12 @@ def remembered_prices(path: Path | None, at: datetime) -> Iterator[PriceOf]:
     kept = Remembered(installed_prices(), at.astimezone(UTC).date().isoformat())
     if not kept.installed:
         path = None
-    with suppress(OSError, msgspec.DecodeError, RecursionError):
-        if path is not None:
-            found = msgspec.json.decode(path.read_bytes(), type=Remembered)
-            if (found.installed, found.day) == (kept.installed, kept.day):
-                kept = found
-    known = len(kept.prices)
+    if path is not None:
+        with suppress(OSError, msgspec.DecodeError, RecursionError):
+            before = msgspec.json.decode(path.read_bytes(), type=Remembered)
+            if (before.installed, before.day) == (kept.installed, kept.day):
+                kept = before
+    remembered = len(kept.prices)
 
     def price_of(provider: str, name: str) -> Price | None:
         key = f"{provider} {name}"
@@ -113,7 +116,7 @@ def remembered_prices(path: Path | None, at: datetime) -> Iterator[PriceOf]:
         return kept.prices[key]
 
     yield price_of
-    if path is not None and len(kept.prices) > known:
+    if path is not None and len(kept.prices) > remembered:
         with suppress(OSError, OutputError):
             path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(path) as stream:
@@ -136,11 +139,10 @@ def changes_within_a_day(provider: str, name: str) -> bool:
     from genai_prices.types import StartDateConstraint  # noqa: PLC0415
 
     model = _find(provider, name)
-    conditional = model.prices if model and isinstance(model.prices, list) else []
-    return any(
-        each.constraint is not None and not isinstance(each.constraint, StartDateConstraint)
-        for each in conditional
-    )
+    if model is None or not isinstance(model.prices, list):
+        return False
+    constraints = [price.constraint for price in model.prices if price.constraint is not None]
+    return not all(isinstance(each, StartDateConstraint) for each in constraints)
 
 
 def _find(provider: str, name: str) -> "ModelInfo | None":
@@ -150,19 +152,22 @@ def _find(provider: str, name: str) -> "ModelInfo | None":
         name, _, host = name.rpartition(":")
         provider = provider.replace(HOST_SLOT, host)
     # By exact id: the snapshot's own search takes every name with "openai" in it for OpenAI.
-    found = next((each for each in get_snapshot().providers if each.id == provider), None)
-    return found.find_model(name) if found else None
+    for listed in get_snapshot().providers:
+        if listed.id == provider:
+            return listed.find_model(name)
+    return None
 
 
 def _price(prices: "ModelPrice") -> Price | None:
     if prices.requests_kcount is not None or prices.output_reasoning_mtok is not None:
         return None
-    given, generated = _rate(prices.input_mtok), _rate(prices.output_mtok)
-    if given is None or generated is None:
+    read = _rate(prices.input_mtok)
+    written = _rate(prices.output_mtok)
+    if read is None or written is None:
         return None
     return Price(
-        input=given,
-        output=generated,
+        input=read,
+        output=written,
         cache_read=_rate(prices.cache_read_mtok),
         cache_write=_rate(prices.cache_write_mtok),
         cache_write_1h=_rate(prices.cache_write_1h_mtok),
@@ -170,8 +175,10 @@ def _price(prices: "ModelPrice") -> Price | None:
 
 
 def _rate(listed: "Decimal | TieredPrices | None") -> Rate | None:
-    if listed is None or isinstance(listed, Decimal):
-        return None if listed is None else Rate(listed)
+    if listed is None:
+        return None
+    if isinstance(listed, Decimal):
+        return Rate(listed)
     return Rate(listed.base, tuple((tier.start, tier.price) for tier in listed.tiers))
 
 
@@ -213,11 +220,12 @@ class RunEstimate(msgspec.Struct, frozen=True):
     @property
     def known_cost_usd(self) -> Decimal:
         """Cost of the priced models: a lower bound when others are unpriced."""
-        return sum((each.cost_usd for each in self.models if each.cost_usd is not None), Decimal(0))
+        costs = [model.cost_usd for model in self.models]
+        return sum((cost for cost in costs if cost is not None), Decimal(0))
 
     @property
     def cached_cost_usd(self) -> Decimal:
-        costs = (each.cached_cost_usd for each in self.models)
+        costs = [model.cached_cost_usd for model in self.models]
         return sum((cost for cost in costs if cost is not None), Decimal(0))
 
     @property
@@ -241,38 +249,42 @@ def estimate(
     epochs: int = 1,
 ) -> RunEstimate:
     """Estimate what each model is asked with its own prompt, `epochs` times every command."""
-    lengths, prompts = Counter(command_lengths), {spec.id: prompt_of(spec.id) for spec in specs}
-    calls: dict[Prompt, Counter[int]] = {}
-    for prompt in {*prompts.values()}:
-        calls[prompt] = Counter()
-        for length, commands in lengths.items():
-            calls[prompt][input_tokens(fixed_characters(prompt) + length)] += commands * epochs
-    return RunEstimate(
-        tuple(_model_estimate(spec, calls[p], p) for spec in specs for p in [prompts[spec.id]])
-    )
+    lengths = Counter(command_lengths)
+    calls: dict[Prompt, Counter[int]] = {}  # by prompt and number of input tokens
+    estimates: list[ModelEstimate] = []
+    for spec in specs:
+        prompt = prompt_of(spec.id)
+        if prompt not in calls:
+            calls[prompt] = Counter()
+            for length, commands in lengths.items():
+                tokens = input_tokens(fixed_characters(prompt) + length)
+                calls[prompt][tokens] += commands * epochs
+        estimates.append(_model_estimate(spec, calls[prompt], prompt))
+    return RunEstimate(tuple(estimates))
 
 
 def _model_estimate(spec: ModelSpec, calls: Counter[int], prompt: Prompt) -> ModelEstimate:
+    cost = _cost(spec.price, calls)
     if not spec.wire.reads_prompt:
-        cost = (
-            Decimal(0) if spec.wire is WireFormat.BASELINE else _cost(spec.price, calls, cached=0)
-        )
+        if spec.wire is WireFormat.BASELINE:
+            cost = Decimal(0)
         return ModelEstimate(spec.id, calls.total(), 0, 0, cost, cost)
     return ModelEstimate(
         model=spec.id,
         calls=calls.total(),
         input_tokens=sum(tokens * count for tokens, count in calls.items()),
         output_tokens=calls.total() * ANSWER_TOKENS,
-        cost_usd=_cost(spec.price, calls, cached=0),
+        cost_usd=cost,
         cached_cost_usd=_cached_cost(spec.price, calls, len(prompt.system) // CHARACTERS_PER_TOKEN),
     )
 
 
 def _cached_cost(price: Price | None, calls: Counter[int], prefix: int) -> Decimal | None:
     """Price the calls as if the prefix were cached; the first one pays for writing it."""
-    by_tokens = price is not None and price.per_call is None and price.per_hour is None
-    if price is None or not (by_tokens and calls and prefix >= price.cache_from_tokens):
-        return _cost(price, calls, cached=0)
+    if price is None or price.per_call is not None or price.per_hour is not None:
+        return _cost(price, calls)
+    if not calls or prefix < price.cache_from_tokens:
+        return _cost(price, calls)
     size = min(calls)
     first = Usage(input_tokens=size, output_tokens=ANSWER_TOKENS, cache_write_tokens=prefix)
     later = Usage(input_tokens=size, output_tokens=ANSWER_TOKENS, cache_read_tokens=prefix)
@@ -280,7 +292,7 @@ def _cached_cost(price: Price | None, calls: Counter[int], prefix: int) -> Decim
     return (_cost(price, calls, cached=prefix) or Decimal(0)) + beside
 
 
-def _cost(price: Price | None, calls: Counter[int], cached: int) -> Decimal | None:
+def _cost(price: Price | None, calls: Counter[int], cached: int = 0) -> Decimal | None:
     """Price each size of call by itself: tiers depend on it."""
     if price is None:
         return None

@@ -7,6 +7,7 @@ is taken from the last snapshot. A pair is compared on the samples that both mod
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from itertools import combinations
+from typing import Any
 
 from msgspec import Struct, field
 from sqlalchemy import Engine
@@ -14,7 +15,6 @@ from sqlalchemy.engine.interfaces import IsolationLevel
 from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
-from aegish_dist.core.opinion import Opinion, PairP, Snapshot, VerdictSet
 from aegish_dist.core.run import ModelOfRun, Run
 from aegish_dist.db.answers import read_answers
 from aegish_dist.db.counting import (
@@ -28,9 +28,11 @@ from aegish_dist.db.engine import in_transaction, transaction
 from aegish_dist.db.overlays import OverlayInRun
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import ReportError
+from aegish_dist.findings.document import snapshot_document
+from aegish_dist.findings.snapshot import PairP, Snapshot, VerdictSet
+from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.pipeline.runs import no_verdict
-from aegish_dist.statistics.document import snapshot_document
 from aegish_dist.statistics.metrics import METRICS_VERSION, ModelMetrics, measure
 from aegish_dist.statistics.paired_difference import PairedAnswers, ScoredColumns
 from aegish_dist.telemetry.tracing import span
@@ -89,14 +91,11 @@ class _Scored(Struct):
 
 
 def _begin(session: Session, run: Run, opinion: Opinion, *, recount: bool) -> _Scored:
-    overlay, earlier = overlay_of(session, run, opinion), None
-    if not recount:
-        # Targets of an opinion change no entry, so they are not compared.
-        parts = {part: made for part, made in opinion.provenance.items() if part != "targets"}
-        earlier = find_snapshot(session, run.run_id, made_under=parts)
-    if earlier is not None and not _made_alike(earlier, run, overlay):
-        earlier = None
-    return _Scored(opinion, overlay, earlier, {} if earlier is None else earlier.pair_p)
+    overlay = overlay_of(session, run, opinion)
+    # Targets of an opinion change no entry, so they are not compared.
+    parts = {part: made for part, made in opinion.provenance.items() if part != "targets"}
+    earlier = None if recount else _made_alike(session, run, overlay, parts)
+    return _Scored(opinion, overlay, earlier, earlier.pair_p if earlier else {})
 
 
 def _save(
@@ -130,15 +129,21 @@ def _pairs(run: Run, scored: _Scored, answers: PairedAnswers[ModelOfRun]) -> Pai
     }
 
 
-def _made_alike(snapshot: Snapshot, run: Run, overlay: OverlayInRun) -> bool:
-    """Whether code and plan are the same: then the same verdicts give the same entry."""
-    if (snapshot.metrics_version, snapshot.code_version) != (METRICS_VERSION, __version__):
-        return False
+def _made_alike(
+    session: Session, run: Run, overlay: OverlayInRun, made_under: Mapping[str, Any]
+) -> Snapshot | None:
+    """Return the newest snapshot made so, if the same verdicts give the same entries again."""
+    snapshot = find_snapshot(session, run.run_id, made_under=made_under)
+    if snapshot is None or snapshot.code_version != __version__:
+        return None
+    if snapshot.metrics_version != METRICS_VERSION:
+        return None
     if run.imported:  # it plans nothing: its verdicts are all there is to compare
-        return True
+        return snapshot
     entries = snapshot.document["models"]
-    planned = {entry["model"]: entry["counts"].get("planned") for entry in entries}
-    return planned == {spec.id: sum(overlay.planned(run, spec.id).values()) for spec in run.models}
+    counted = {entry["model"]: entry["counts"].get("planned") for entry in entries}
+    planned = {spec.id: sum(overlay.planned(run, spec.id).values()) for spec in run.models}
+    return snapshot if counted == planned else None
 
 
 def _known(scored: Sequence[_Scored]) -> dict[str, VerdictSet]:
@@ -163,19 +168,16 @@ def current_snapshots(engine: Engine, run_id: str, opinions: Sequence[Opinion]) 
     """
     with transaction(engine) as session:
         run = load_run(session, run_id)
-        stored = [_alike(session, run, opinion) for opinion in opinions]
-        current: list[Mapping[str, VerdictSet]] = []
-        for each in stored:
-            if each is not None and each.identities not in current:
-                current += [each.identities] * is_unchanged(session, run, each.identities)
-    found = [each for each in stored if each is not None and each.identities in current]
-    return found if len(found) == len(opinions) else aggregate(engine, run_id, opinions)
-
-
-def _alike(session: Session, run: Run, opinion: Opinion) -> Snapshot | None:
-    found = find_snapshot(session, run.run_id, made_under=opinion.provenance)
-    alike = found is not None and _made_alike(found, run, overlay_of(session, run, opinion))
-    return found if alike else None
+        stored = [
+            _made_alike(session, run, overlay_of(session, run, each), each.provenance)
+            for each in opinions
+        ]
+        snapshots = [each for each in stored if each is not None]
+        known = [each.identities for each in snapshots]
+        is_same = bool(known) and known.count(known[0]) == len(opinions)
+        if is_same and is_unchanged(session, run, known[0]):
+            return snapshots
+    return aggregate(engine, run_id, opinions)
 
 
 def snapshot_numbered(engine: Engine, run_id: str, snapshot_id: int) -> Snapshot:

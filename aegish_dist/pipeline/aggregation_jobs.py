@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine
 
-from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.run import Run
-from aegish_dist.core.scoring import rule_named
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.text import printable
 from aegish_dist.db.engine import in_transaction, transaction
@@ -24,6 +22,8 @@ from aegish_dist.db.missing import (
 )
 from aegish_dist.errors import AegishError, StoreAwayError
 from aegish_dist.logs import get_logger
+from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.opinions.scoring import rule_named
 from aegish_dist.pipeline.aggregate import ONE_VIEW, aggregate
 from aegish_dist.pipeline.status import patiently
 

@@ -4,44 +4,65 @@ A run is held first, so that no worker asks anything of it; then its verdicts go
 with the last transaction the run itself. Where only completions go, no metric changes and no hash
 of a snapshot: they are made from other columns. After an interruption the same command goes on.
 
-Archiving reads the folder again by the code that restores, into tables of PostgreSQL that end with
-the transaction, and compares each with the store. The folder takes its name when it is complete.
-Restoring puts all rows back in one transaction. A run that is in the store and lacks completions
-gets its completions back, and nothing else.
+An archive is a folder of plain files: what a run asks of whom, its verdicts as `verdicts export`
+writes them, and its snapshots for those who read them. The folder takes its name when its files
+were read back. Nothing is deleted that is not in it, line by line.
+
+Restoring reads the files as an import reads those of strangers, in one transaction. A run that is
+in the store and lacks completions gets its completions back, and nothing else.
 """
 
+import hashlib
 import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
+import psycopg
 from msgspec.structs import replace
-from sqlalchemy import Engine, Row
+from sqlalchemy import Engine, Row, exc
 from sqlalchemy.orm import Session
 
-from aegish_dist import __version__
+from aegish_dist.broker.messages import queue_names
+from aegish_dist.core.output import Output
 from aegish_dist.core.run import Run, RunPause
-from aegish_dist.db import archive
-from aegish_dist.db.archive import TABLES
+from aegish_dist.core.sample import Dataset
+from aegish_dist.db import deletion
 from aegish_dist.db.batches import batches_at_providers
 from aegish_dist.db.engine import execute, in_transaction, transaction
 from aegish_dist.db.fleet import living_fleet
-from aegish_dist.db.runs import hold, load_bare_run, load_run, run_row
-from aegish_dist.db.schema import head
-from aegish_dist.db.verdicts import settle
-from aegish_dist.errors import ConfigError, DatasetError, OutputError, StoreError
+from aegish_dist.db.runs import (
+    hold,
+    load_bare_run,
+    load_run,
+    load_run_dataset,
+    one_at_a_time,
+    require_free_name,
+    run_row,
+    save_dataset,
+    save_run,
+)
+from aegish_dist.db.verdict_reader import export
+from aegish_dist.db.verdicts import StoredRunVerdicts, settle
+from aegish_dist.errors import ConfigError, InputError, OutputError, StoreError
 from aegish_dist.files import part_folder, replacing, sync_folder
 from aegish_dist.inputs.checking import Location
-from aegish_dist.inputs.documents import load_pyarrow, read_input
-from aegish_dist.interchange.parquet_tables import copy_lines, write_table
+from aegish_dist.inputs.documents import open_input, read_input, read_text
+from aegish_dist.interchange.record import RecordChecker, in_ascii
+from aegish_dist.interchange.record import Row as VerdictRow
+from aegish_dist.interchange.verdict_files import read_rows
 from aegish_dist.pipeline.control import await_calls, drop_messages
+from aegish_dist.pipeline.datasets import describe
+from aegish_dist.pipeline.runs import checked_name
 from aegish_dist.pipeline.status import run_status
+from aegish_dist.pipeline.verdict_files import add_verdicts, batches
+from aegish_dist.pipeline.verdicts import reparse_run
 from aegish_dist.pipeline.workspace import SILENT, Observer, Workspace
 
 BATCH = 20_000  # verdicts per transaction: a second, in which those who wait for its rows wait
@@ -61,7 +82,7 @@ def look_at(engine: Engine, run_id: str) -> LeavingRun:
     """Return what would be lost with a run, and whether workers are at it."""
     with transaction(engine) as session:
         run = load_bare_run(session, run_id)
-        size = archive.size_of(session, run_id)
+        size = deletion.size_of(session, run_id)
     return LeavingRun(run, size, _busy(engine, run))
 
 
@@ -82,7 +103,7 @@ def _busy(engine: Engine, run: Run) -> str | None:
 
 def old_runs(engine: Engine, age: timedelta, keep: int = 0) -> list[LeavingRun]:
     """Return the runs that are older than an age, oldest first, without the `keep` newest."""
-    old = in_transaction(engine, archive.old_runs, datetime.now(UTC) - age, keep)
+    old = in_transaction(engine, deletion.old_runs, datetime.now(UTC) - age, keep)
     return [look_at(engine, run_id) for run_id in old]
 
 
@@ -114,8 +135,8 @@ def delete_run(
     if archived is not None:
         require_archived(workspace.engine, run_id, archived)
     with observer.counting("verdicts deleted", leaving.size.verdicts) as show:
-        _by_batch(workspace.engine, run_id, archive.delete_verdicts, show)
-        in_transaction(workspace.engine, archive.delete_run, run_id)
+        _by_batch(workspace.engine, run_id, deletion.delete_verdicts, show)
+        in_transaction(workspace.engine, deletion.delete_run, run_id)
 
 
 def _by_batch(
@@ -129,11 +150,11 @@ def _by_batch(
     `change` gets keys: of a model, and of samples, after the one and through the other.
     """
     done = 0
-    for model in in_transaction(engine, archive.model_keys, run_id):
+    for model in in_transaction(engine, deletion.model_keys, run_id):
         after = -1
         while True:
             with transaction(engine) as session:
-                through = archive.last_of_batch(session, model, after, BATCH)
+                through = deletion.last_of_batch(session, model, after, BATCH)
                 if through is None:
                     break
                 done += change(session, model, after, through)
@@ -145,7 +166,7 @@ def _by_batch(
 def prunable(engine: Engine, runs: Sequence[LeavingRun]) -> list[LeavingRun]:
     """Return those of some runs that have completions and are not worked on; reads all of them."""
     counted = [
-        replace(each, texts=in_transaction(engine, archive.size_of_completions, each.run.run_id))
+        replace(each, texts=in_transaction(engine, deletion.size_of_completions, each.run.run_id))
         for each in runs
         if each.busy is None
     ]
@@ -162,49 +183,54 @@ def prune_completions(
     if texts is None:
         return 0
     in_transaction(engine, load_run, run_id)
-    prune = partial(archive.prune_verdicts, run_id=run_id, before=texts.counted_at)
+    prune = partial(deletion.prune_verdicts, run_id=run_id, before=texts.counted_at)
     with observer.counting("completions deleted", texts.completions) as show:
         return _by_batch(engine, run_id, prune, show)
 
 
-FORMAT = 1
-MANIFEST = "manifest.json"
-MAX_MANIFEST_BYTES = 2**20
-CHANGES_WITH_HOLDING = {"runs"}
+FORMAT: Literal[2] = 2
+RUN, VERDICTS, SNAPSHOTS = "run.json", "verdicts.jsonl", "snapshots.jsonl"
+FILES = (RUN, VERDICTS, SNAPSHOTS)
+SUMS = "SHA256SUMS"
+EARLIER = "manifest.json"  # of archives of tables, which this version does not read
+MAX_RUN_BYTES = 2**28  # a million samples
+MAX_SUMS_BYTES = 2**12
+OLDEST = datetime(2000, 1, 1, tzinfo=UTC)
 
 
-class ArchivedTable(msgspec.Struct, frozen=True):
-    columns: list[str]
-    rows: int
-    digest: str  # two sums of hashes of the rows as texts, decimal
+class ArchivedRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`run.json`: what a run asks of whom, at which prices, with which prompts, about what."""
+
+    format: Literal[2]
+    verdicts: int
+    run: Run
+    datasets: tuple[Dataset, ...]
 
 
-class Manifest(msgspec.Struct, frozen=True):
-    format: Literal[1]
-    run_id: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-z]{9}\Z")]
-    tables: dict[str, ArchivedTable]
+_RUN_ENCODER = msgspec.json.Encoder(order="deterministic")
+_RUN_DECODER = msgspec.json.Decoder(ArchivedRun)
+_ZERO = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
 def archive_run(engine: Engine, run_id: str, folder: Path, observer: Observer = SILENT) -> Path:
-    """Write a run to a folder of its own, read that back and compare it with the store.
+    """Write a run to a folder of its own and read that back; return the folder.
 
-    An archive that is there already, as after an interruption, is compared in the same way. Returns
-    the archive, a folder named after the run; the folder around it is made where it is missing.
+    It is named after the run; the folder around it is made where it is missing. An archive that is
+    there already, as after an interruption, is compared with the store.
 
     Raises:
         StoreError: A provider still works on batches of the run, or what was read back differs.
         OutputError: The folder cannot be written.
     """
-    load_pyarrow()
     place = folder / run_id
     if os.path.lexists(place):
-        compare_archive(engine, place, observer)
+        _read_back(place, observer)
         require_archived(engine, run_id, place)
         return place
     try:
         with part_folder(folder, run_id) as part:
-            _write(engine, run_id, part, observer)
-            compare_archive(engine, part, observer)
+            write_files(engine, run_id, part)
+            _read_back(part, observer)
             part.chmod(0o755)
             part.rename(place)
             sync_folder(folder)
@@ -215,194 +241,268 @@ def archive_run(engine: Engine, run_id: str, folder: Path, observer: Observer = 
     return place
 
 
-def _write(engine: Engine, run_id: str, part: Path, observer: Observer) -> None:
-    tables: dict[str, object] = {}
-    with (
-        transaction(engine, isolation_level="REPEATABLE READ") as session,
-        observer.counting("tables written", len(TABLES)) as show,
-    ):
-        archive.prepare(session)
-        run = load_run(session, run_id)
-        archive.require_settled(session, run_id)
-        for table in TABLES:
-            columns = archive.columns_of(session, table)
-            with replacing(part / f"{table}.parquet") as stream, TemporaryFile(dir=part) as rows:
-                archive.write_csv(session, table, [*columns], run_id, rows)
-                rows.seek(0)
-                write_table(rows, columns, stream)
-            number, digest = archive.content(session, table, [*columns], run_id)
-            tables[table] = {"columns": [*columns], "rows": number, "digest": digest}
-            show(len(tables))
-    manifest = {
-        "format": FORMAT,
-        "aegish_dist": __version__,
-        "schema": head(),
-        "run_id": run.run_id,
-        "run_name": run.name,
-        "run_created_at": run.created_at.isoformat(),
-        "archived_at": datetime.now(UTC).isoformat(),
-        "tables": tables,
-    }
-    with replacing(part / MANIFEST) as stream:
-        stream.write(json.dumps(manifest, indent=1).encode() + b"\n")
+def write_files(engine: Engine, run_id: str, part: Path) -> None:
+    """Write the files of an archive, all as of one moment, and last the sums of their content."""
+    sums = []
+    with transaction(engine, isolation_level="REPEATABLE READ") as session:
+        if batches_at_providers(session, run_id):
+            raise StoreError(
+                f"batches of run {run_id} are at a provider: archive it when they ended"
+            )
+        archived = _archived(session, run_id)
+        document = msgspec.json.format(_RUN_ENCODER.encode(archived), indent=1)
+        for name, parts in ((RUN, [document, b"\n"]), *_lines_of(session, archived.run)):
+            digest = hashlib.sha256()
+            with replacing(part / name) as stream:
+                for each in parts:
+                    digest.update(each)
+                    stream.write(each)
+            sums.append(f"{digest.hexdigest()}  {name}\n")
+    with replacing(part / SUMS) as stream:
+        stream.write("".join(sums).encode())
 
 
-UNPACKED_PER_BYTE, SMALL_BYTES = 100, 2**30
+def _archived(session: Session, run_id: str) -> ArchivedRun:
+    execute(session, "settings_for_archives")
+    run = load_run(session, run_id)
+    datasets = [load_run_dataset(session, run_id, each.name) for each in run.datasets]
+    known = tuple(each for each in datasets if each is not None)
+    return ArchivedRun(FORMAT, deletion.size_of(session, run_id).verdicts, run, known)
 
 
-class Room:
-    """The bytes that rows of an archive may still take in PostgreSQL.
+def _lines_of(session: Session, run: Run) -> Iterator[tuple[str, Iterable[bytes]]]:
+    """Yield the files of lines of an archive: their names, and their content in parts."""
+    yield VERDICTS, map(in_ascii, export(session, run, {}))
+    snapshots = execute(session, "snapshots_as_json", run=run.run_id).scalars()
+    yield SNAPSHOTS, (f"{snapshot}\n".encode() for snapshot in snapshots)
 
-    A kilobyte of Parquet can hold a terabyte of rows. Verdicts with texts of their own take 3 to 10
-    times what their files do, with one text of 1,200 characters in all of them 60 times.
+
+def _read_back(folder: Path, observer: Observer) -> None:
+    """Read an archive as `restore_run` does."""
+    archived = _read(folder)
+    with observer.counting("verdicts read back", archived.verdicts) as show:
+        for done in _counted(batches(_verdicts(folder)), archived):
+            show(done)
+
+
+def _read(folder: Path) -> ArchivedRun:
+    """Return the run of an archive whose files are those that were written.
+
+    Raises:
+        StoreError: A file has another content, or the run is not one that a store may have.
+        DatasetError: A file is missing, or is not what it should be.
     """
-
-    def __init__(self, folder: Path, most_gib: int | None) -> None:
-        """Allow some GiB; None: 100 times what the files take on the disk, and at least 1 GiB."""
-        if most_gib is None:
-            # Allocated blocks, as a sparse file may state any size; some file systems state no
-            # blocks. Links are not followed.
-            paths = (folder / f"{table}.parquet" for table in TABLES)
-            files = [path.lstat() for path in paths if os.path.lexists(path)]
-            taken = sum(each.st_blocks * 512 or each.st_size for each in files)
-            self.most = max(SMALL_BYTES, UNPACKED_PER_BYTE * taken)
-        else:
-            self.most = most_gib * 2**30
-        self.folder, self.left = folder, self.most
-
-    def taken(self, parts: Iterable[bytes]) -> Iterator[bytes]:
-        for part in parts:
-            self.left -= len(part)
-            if self.left < 0:
-                raise StoreError(
-                    f"{self.folder} holds more than {self.most / 2**30:,.1f} GiB of rows; nothing"
-                    " was changed. `--max-gib` allows more: only if you trust where it is from"
-                )
-            yield part
-
-
-def compare_archive(engine: Engine, folder: Path, observer: Observer = SILENT) -> None:
-    """Read an archive as `runs restore` does, and compare each table with what was archived."""
-    manifest = read_manifest(folder)
-    with observer.counting("tables read back", len(TABLES)) as show:
-        for number, table in enumerate(TABLES, 1):
-            with transaction(engine) as session:
-                archive.prepare(session)
-                _stage(session, folder, table, manifest)
-            show(number)
-
-
-def _stage(
-    session: Session, folder: Path, table: str, manifest: Manifest, room: Room | None = None
-) -> None:
-    expected = manifest.tables[table]
-    path = folder / f"{table}.parquet"
-    parts = _first_rows(copy_lines(path), expected.rows)
-    if room is not None:
-        parts = room.taken(parts)
-    rows, digest = archive.stage(session, table, expected.columns, parts)
-    if (rows, digest) != (expected.rows, expected.digest):
+    if (folder / EARLIER).exists() and not (folder / RUN).exists():
         raise StoreError(
-            f"{path} is not what was archived: {rows:,} rows, of {expected.rows:,} expected;"
-            " nothing was changed"
+            f"{folder} is an archive of an earlier version of aegish-dist: restore it by that"
+            " version, and archive it again by this one"
         )
+    with Location(str(folder / SUMS)):
+        sums = read_text(folder / SUMS, MAX_SUMS_BYTES)
+    for name in FILES:
+        with Location(str(folder / name)), open_input(folder / name) as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if f"{digest}  {name}\n" not in sums:
+            raise StoreError(
+                f"{folder / name} is not what was archived: {SUMS} has another sum; nothing was"
+                " changed"
+            )
+    with Location(str(folder / RUN)):
+        return _decoded(read_input(folder / RUN, MAX_RUN_BYTES))
 
 
-def _first_rows(parts: Iterable[bytes], number: int) -> Iterator[bytes]:
-    """Yield lines until there are more than a number of them."""
-    for part in parts:
-        yield part
-        number -= part.count(b"\n")
-        if number < 0:
-            return
+def _decoded(document: bytes) -> ArchivedRun:
+    if _ZERO.search(document):
+        raise InputError("holds a zero byte, which no store takes")
+    try:
+        archived = _RUN_DECODER.decode(document)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise InputError(f"is no run of an archive of format {FORMAT}: {error}") from None
+    run = archived.run
+    names = {dataset.name for dataset in archived.datasets}
+    if len(names) < len(archived.datasets):
+        raise InputError("names two data sets alike", field="datasets")
+    if run.datasets != tuple(map(describe, archived.datasets)):
+        raise InputError("has other samples than its fingerprints say", field="datasets")
+    if not run.prompts.keys() <= {spec.id for spec in run.models}:
+        raise InputError("has the prompt of a model that is not asked", field="run.prompts")
+    if not OLDEST <= run.created_at <= datetime.now(UTC):
+        raise InputError("is before 2000 or in the future", field="run.created_at")
+    if not run.imported == (run.prompt is None) == (run.parameters is None):
+        raise InputError("has a prompt and parameters unless it was imported", field="run")
+    checked_name(run.name)
+    return archived
+
+
+def _verdicts(folder: Path) -> Iterator[VerdictRow]:
+    return read_rows(folder / VERDICTS, RecordChecker(keep_pruned=True))
+
+
+def _counted(parts: Iterable[Sequence[VerdictRow]], archived: ArchivedRun) -> Iterator[int]:
+    """Yield how many verdicts were read so far, and refuse other ones than a run has."""
+    done = 0
+    for rows in parts:
+        done += len(rows)
+        if any(row.record.epoch > archived.run.epochs for row in rows):
+            raise StoreError("the archive has a verdict of an epoch that the run does not ask")
+        yield done
+    if done != archived.verdicts:
+        raise StoreError(f"the archive has {done:,} verdicts, of {archived.verdicts:,} expected")
 
 
 def require_archived(engine: Engine, run_id: str, folder: Path) -> None:
-    """Refuse to go on where the store has a row of a run that its archive lacks.
+    """Refuse to go on where the store has something of a run that its archive lacks.
 
     What an interrupted deletion has left of a run is all in its archive.
     """
-    manifest = read_manifest(folder)
-    if manifest.run_id != run_id:
-        raise StoreError(f"{folder} is the archive of run {manifest.run_id}: nothing was deleted")
+    archived = _read(folder)
+    if archived.run.run_id != run_id:
+        raise StoreError(
+            f"{folder} is the archive of run {archived.run.run_id}: nothing was deleted"
+        )
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
-        archive.prepare(session)
-        for table in manifest.tables.keys() - CHANGES_WITH_HOLDING:
-            columns, archived = manifest.tables[table].columns, manifest.tables[table].digest
-            if archive.content(session, table, columns, run_id)[1] == archived:
-                continue
-            _stage(session, folder, table, manifest)
-            if archive.lacks_rows(session, table, columns, run_id):
-                raise StoreError(
-                    f"run {run_id} was changed after it was archived to {folder} ({table}): archive"
-                    " it to another folder; nothing was deleted"
-                )
+        stored = _archived(session, run_id)
+        changed = []
+        if _lasting(stored) != _lasting(archived):
+            changed.append(RUN)
+        for name, parts in _lines_of(session, stored.run):
+            with open_input(folder / name) as file:
+                if not _holds(file, parts):
+                    changed.append(name)
+    if changed:
+        raise StoreError(
+            f"run {run_id} was changed after it was archived to {folder} ({changed[0]}): archive"
+            " it to another folder; nothing was deleted"
+        )
 
 
-def read_manifest(folder: Path) -> Manifest:
-    """Return the manifest of an archive of a format that is known here."""
-    path = folder / MANIFEST
-    try:
-        with Location(str(path)):
-            manifest = msgspec.json.decode(read_input(path, MAX_MANIFEST_BYTES), type=Manifest)
-    except (ValueError, RecursionError) as error:
-        raise DatasetError(
-            f"is no manifest of an archive of format {FORMAT}", source=str(path)
-        ) from error
-    if manifest.tables.keys() != TABLES.keys():
-        raise DatasetError("names other tables", source=str(path))
-    return manifest
+def _lasting(archived: ArchivedRun) -> tuple[Run, tuple[Dataset, ...]]:
+    """Return what neither holding a run nor deleting verdicts or texts of it changes."""
+    return replace(archived.run, held=None, pruned=None), archived.datasets
+
+
+def _holds(archived: Iterable[bytes], stored: Iterable[bytes]) -> bool:
+    """Return whether each line of the store is among those of an archive, in the same order."""
+    lines = iter(archived)
+    for part in stored:
+        for line in part.splitlines(keepends=True):
+            if not any(_is_of(line, known) for known in lines):
+                return False
+    return True
+
+
+def _is_of(stored: bytes, archived: bytes) -> bool:
+    """Return whether a stored line is an archived one, or was before its completion went."""
+    if stored == archived or b'"pruned":true' not in stored:
+        return stored == archived
+    pruned = json.loads(archived) | {"completion": None, "pruned": True}
+    return bool(pruned == json.loads(stored))
 
 
 class Restored(msgspec.Struct, frozen=True):
-    run_id: str
-    name: str
-    verdicts: int
-    completions: int | None  # completions that were put back; None where the whole run was added
-    still_pruned: int  # completions of the run that are missing all the same
-    held: bool = False  # whether items have no verdict, which nothing asks before `resume`
+    run: Run
+    verdicts: int = 0  # none where the run was there
+    completions: int | None = None  # that were put back; None where the whole run was added
+    unread: tuple[str, ...] = ()  # models whose answers a mapping had read that is not here
 
 
 def restore_run(
-    engine: Engine, folder: Path, observer: Observer = SILENT, most_gib: int | None = None
+    engine: Engine,
+    folder: Path,
+    output_of: Callable[[str], Output | None] = lambda _: None,
+    observer: Observer = SILENT,
 ) -> Restored:
-    """Bring a run back from its archive, or the completions that it lacks; `most_gib` is of `Room`.
+    """Bring a run back from its archive, or the completions that it lacks.
+
+    Answers are read as those of an import: by the parser of this version, and by the mappings that
+    `output_of` knows.
 
     Raises:
         StoreError: It is not what was archived, the run is in the store with all its completions,
             or this store cannot take it; nothing is kept.
     """
-    manifest = read_manifest(folder)
-    run_id, verdicts = manifest.run_id, manifest.tables["verdicts"].rows
-    completions, room = None, Room(folder, most_gib)
-    with archive.unfit_rows_in_one_line(folder), transaction(engine) as session:
-        archive.prepare(session)
-        run = run_row(session, run_id)
-        if run is not None and run.pruned_completions:
-            _stage(session, folder, "verdicts", manifest, room)
-            completions = archive.put_completions_back(session, run_id)
-            verdicts = 0
-        else:
-            archive.require_absent(session, run_id, verdicts)
-            _add(session, folder, manifest, room, observer)
-        stored = load_run(session, run_id)
-        still = 0 if stored.pruned is None else stored.pruned.completions
-        held = completions is None and stored.held is not None
-        result = Restored(run_id, stored.name, verdicts, completions, still, held)
-    settle(engine, verdicts)
-    return result
+    archived = _read(folder)
+    run_id = archived.run.run_id
+    checker = RecordChecker(keep_pruned=True)
+    with _unfit_values_in_one_line(folder), transaction(engine) as session:
+        execute(session, "settings_for_archives")
+        one_at_a_time(session)
+        stored = run_row(session, run_id)
+        if stored is not None and stored.pruned_completions:
+            completions = _put_completions_back(session, folder, run_id)
+            return Restored(load_run(session, run_id), completions=completions)
+        _require_absent(session, archived)
+        _add(session, folder, archived, checker, observer)
+        run = load_run(session, run_id)
+    if any(output_of(spec.id) for spec in run.models):
+        reparse_run(engine, run_id, output_of)
+    settle(engine, archived.verdicts)
+    unread = sorted(model for model in checker.mapped if output_of(model) is None)
+    return Restored(run, archived.verdicts, unread=tuple(unread))
+
+
+@contextmanager
+def _unfit_values_in_one_line(folder: Path) -> Iterator[None]:
+    """Turn the errors of values that no store takes into one line."""
+    try:
+        yield
+    except (exc.DataError, exc.IntegrityError, psycopg.DataError) as error:
+        cause = error.orig if isinstance(error, exc.DBAPIError) else error
+        what = str(cause).partition("\n")[0][:200]
+        raise StoreError(
+            f"{folder} does not fit this store ({what}); nothing was changed"
+        ) from error
+
+
+def _require_absent(session: Session, archived: ArchivedRun) -> None:
+    run_id, name = archived.run.run_id, archived.run.name
+    if run_row(session, run_id) is not None:
+        stored = deletion.size_of(session, run_id).verdicts
+        raise StoreError(
+            f"run {run_id} is in this store with {stored:,} of {archived.verdicts:,} archived"
+            f" verdicts: `aegish-dist runs delete {run_id}` first to restore it whole"
+        )
+    try:
+        require_free_name(session, name)
+        require_free_name(session, run_id)
+    except ConfigError as error:
+        raise StoreError(
+            f"another run is called '{name}' or {run_id} by now: `aegish-dist runs rename` that one"
+            " first"
+        ) from error
 
 
 def _add(
-    session: Session, folder: Path, manifest: Manifest, room: Room, observer: Observer
+    session: Session,
+    folder: Path,
+    archived: ArchivedRun,
+    checker: RecordChecker,
+    observer: Observer,
 ) -> None:
-    execute(session, "create_new_keys")
-    with observer.counting("tables restored", len(TABLES)) as show:
-        for number, table in enumerate(TABLES, 1):
-            columns = manifest.tables[table].columns
-            _stage(session, folder, table, manifest, room)
-            archive.require_own(session, table, columns, manifest.run_id)
-            archive.add_rows(session, table, columns)
-            show(number)
-    hold(session, manifest.run_id, RunPause.PAUSED)
-    execute(session, "release_complete", run=manifest.run_id)
+    run = replace(archived.run, held=archived.run.held or RunPause.PAUSED)
+    keys = [save_dataset(session, dataset, selectable=False) for dataset in archived.datasets]
+    queues = [] if run.imported else queue_names(run)
+    save_run(session, run, keys, queues, batch_after_s=0.0 if run.batched else None)
+    execute(session, "close_models", run=run.run_id)
+    target = StoredRunVerdicts(session, run.run_id)
+    added = add_verdicts(target, folder / VERDICTS, checker)
+    with observer.counting("verdicts restored", archived.verdicts) as show:
+        for done in _counted(added, archived):
+            show(done)
+    if run.imported:
+        execute(session, "set_datasets_of_models", run=run.run_id)
+    execute(session, "release_complete", run=run.run_id)
+
+
+def _put_completions_back(session: Session, folder: Path, run_id: str) -> int:
+    target = StoredRunVerdicts(session, run_id)
+    restored = 0
+    for rows in batches(_verdicts(folder)):
+        restored += target.put_completions_back([(row.record, row.about) for row in rows])
+    if not restored:
+        raise StoreError(
+            f"the archive has no completion that run {run_id} of this store lacks: delete the run"
+            " first to restore it whole"
+        )
+    execute(session, "count_restored", run=run_id, completions=restored)
+    return restored

@@ -5,19 +5,20 @@ from pathlib import Path
 from msgspec.structs import replace
 from sqlalchemy import Engine
 
-from aegish_dist.core.opinion import JsonObject, Opinion, overlay_effect
 from aegish_dist.core.run import Run
-from aegish_dist.core.scoring import SampleAnswers
+from aegish_dist.core.text import JsonObject
 from aegish_dist.db.answers import judged_samples
 from aegish_dist.db.counting import count_models
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
-from aegish_dist.errors import OutputError
-from aegish_dist.files import is_stream, replacing_text
-from aegish_dist.opinion_files import render_overlay
+from aegish_dist.files import replacing_text, require_new
+from aegish_dist.findings.document import snapshot_document
+from aegish_dist.findings.snapshot import overlay_effect
+from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.opinions.opinion_files import render_overlay
+from aegish_dist.opinions.scoring import SampleAnswers
 from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.pipeline.runs import no_verdict
-from aegish_dist.statistics.document import snapshot_document
 from aegish_dist.statistics.label_audit import DOUBTFUL_FROM, Audit, AuditKind, audit, draft_overlay
 from aegish_dist.statistics.metrics import measure
 
@@ -43,7 +44,9 @@ def write_overlay(
     overlay = draft_overlay(found, opinion.overlay, f"audit-{run_id}", author)
     with replacing_text(path) as stream:
         stream.write(_DRAFT + render_overlay(overlay))
-    turned = sum(each.p_wrong >= DOUBTFUL_FROM for each in found.found[AuditKind.DOUBTFUL_LABELS])
+    turned = sum(
+        each.p_other_label >= DOUBTFUL_FROM for each in found.found[AuditKind.DOUBTFUL_LABELS]
+    )
     corrected = replace(opinion, overlay=overlay)
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
         run = load_run(session, run_id)
@@ -55,13 +58,6 @@ def write_overlay(
         for place in range(len(overlays))
     )
     return turned, overlay_effect(*documents)
-
-
-def require_new(path: Path) -> None:
-    if path.exists() and not is_stream(path):
-        raise OutputError(
-            f"{path} is there already, and may have been edited by hand; name another file"
-        )
 
 
 _DRAFT = """\

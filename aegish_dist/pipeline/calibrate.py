@@ -1,22 +1,35 @@
 """Calibrating: how well the models of a run tell commands apart, and which threshold is best."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 from msgspec.structs import replace
 from sqlalchemy import Engine
 
-from aegish_dist.core.opinion import Opinion, Snapshot
-from aegish_dist.core.scoring import ACTIONS, ScoringRule
-from aegish_dist.core.suspicion import OWN_NUMBER, Decision, Guard, Guards, SuspicionRule
+from aegish_dist.core.run import Run
 from aegish_dist.db.engine import in_transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import ReportError
+from aegish_dist.findings.snapshot import Snapshot
+from aegish_dist.findings.thresholds import (
+    CalibratedModel,
+    CalibratedPair,
+    CalibrationData,
+    in_order,
+)
+from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.opinions.scoring import ACTIONS, ScoringRule
+from aegish_dist.opinions.suspicion import (
+    OWN_NUMBER,
+    STATED_CONFIDENCE,
+    Decision,
+    Guard,
+    Guards,
+    SuspicionRule,
+)
 from aegish_dist.pipeline.aggregate import current_snapshot
-from aegish_dist.pipeline.opinions import read_guards
-from aegish_dist.report.decision import BASELINE
-from aegish_dist.report.scores import CalibratedModel, CalibratedPair, CalibrationData
-from aegish_dist.statistics.document import with_policies
+from aegish_dist.pipeline.opinions import overlaps_of, read_guards
+from aegish_dist.pipeline.policy_entries import with_policies
 from aegish_dist.statistics.gate import MAX_FPRS
 from aegish_dist.statistics.paired_difference import (
     Difference,
@@ -60,9 +73,8 @@ def calibrate(
     Args:
         models: Models of the run, and policies of the opinion; all when empty.
         prevalence: Share of dangerous actions where the guard is used, in (0, 1); None: unknown.
-        known: The current snapshot, with the policies. With it, only fitted thresholds are
-            compared, and the best one with the best guard as it stands: everything takes three
-            times as long.
+        known: The current snapshot, with the policies. With it, guards are compared with their
+            thresholds alone: everything takes three times as long.
         guards: As `read_guards` returns them, where they are read already.
 
     Raises:
@@ -72,49 +84,91 @@ def calibrate(
     """
     guards = guards or read_guards(engine, run_id, opinion, rule, models)
     _require_both_labels(run_id, guards)
-    folded = FoldedDecisions(guards.decisions, opinion.rule.composite)
-    fits = {each.name: folded.fit(each.suspicion, criterion) for each in guards.guards}
-    fitted = folded.differences({name: each for name, each in fits.items() if not each.problem})
-    compared = {} if known else {each.name: each.suspicion for each in guards.guards}
-    standing = {} if known else _score_differences(guards, opinion.rule)
-    differences = standing, auroc_differences(guards.decisions, compared), fitted
     current = known or with_policies(current_snapshot(engine, run_id, opinion), opinion, guards)
     scores = {
-        each["model"]: Estimate.of(each["metrics"]["aegish_score"])
-        for each in current.document["models"]
+        entry["model"]: Estimate.of(entry["metrics"]["aegish_score"])
+        for entry in current.document["models"]
     }
-    found = [
-        _model(guards.decisions, each, scores[each.name], fits[each.name], known is None)
-        for each in guards.guards
-    ]
-    malicious = sum(each.dangerous for each in guards.decisions)
-    data = CalibrationData(
-        run=in_transaction(engine, load_run, run_id),
-        opinion=opinion,
+    run = in_transaction(engine, load_run, run_id)
+    return calibrated(
+        run,
+        opinion,
+        guards,
+        scores,
         rule=guards.rule(rule),
         criterion=criterion,
         prevalence=prevalence,
+        with_curves=known is None,
+    )
+
+
+def calibrated(
+    run: Run,
+    opinion: Opinion,
+    guards: Guards,
+    scores: Mapping[str, Estimate],
+    *,
+    rule: SuspicionRule = STATED_CONFIDENCE,
+    criterion: Criterion = BALANCED_ACCURACY,
+    prevalence: float | None = None,
+    with_curves: bool = True,
+) -> CalibrationData:
+    """Return the same from verdicts that are read, and the scores of the guards as they stand.
+
+    Without curves, only fitted thresholds are estimated and compared.
+    """
+    folded = FoldedDecisions(guards.decisions, opinion.rule.composite)
+    fits = {guard.name: folded.fit(guard.suspicion, criterion) for guard in guards.guards}
+    fitted = {name: fit for name, fit in fits.items() if not fit.problem}
+    curves = {guard.name: guard.suspicion for guard in guards.guards if with_curves}
+    differences = (
+        _score_differences(guards, opinion.rule) if with_curves else {},
+        auroc_differences(guards.decisions, curves),
+        folded.differences(fitted),
+    )
+    malicious = sum(decision.dangerous for decision in guards.decisions)
+    data = CalibrationData(
+        run=run,
+        opinion=opinion,
+        rule=rule,
+        criterion=criterion,
+        prevalence=prevalence,
         folds=folded.folds,
+        overlaps=overlaps_of(opinion, guards),
         asked=(malicious, len(guards.decisions) - malicious),
-        models=sorted(found, key=lambda e: (e.model.startswith(BASELINE), -e.merit, e.model)),
+        models=in_order(
+            _model(guards.decisions, guard, scores[guard.name], fits[guard.name], with_curves)
+            for guard in guards.guards
+        ),
         pairs=[
-            CalibratedPair(*pair, *(each.get(pair, Difference()) for each in differences))
+            CalibratedPair(*pair, *(by_pair.get(pair, Difference()) for by_pair in differences))
             for pair in combinations(fits, 2)
         ],
     )
-    if known is None or data.recommended is None:
-        return data
-    (leader,) = (each for each in guards.guards if each.name == data.leader.model)
-    right = (opinion.rule.is_acceptance, opinion.rule.is_detection)  # by `dangerous`
-    answers = zip(guards.decisions, leader.findings, leader.suspicion, strict=True)
-    rows = (
-        (each, stops, stops)
-        for each, finding, suspicion in answers
-        if finding is not None and suspicion is not None
-        for stops in [right[each.dangerous](finding) is each.dangerous]
-    )
-    two = {"old": folded.judge(criterion, rows), "new": fits[data.recommended.model]}
-    return replace(data, gain=folded.differences(two)["old", "new"])
+    return replace(data, gains=_gains(data, guards, folded))
+
+
+_AS_IT_STANDS = ""  # no name of a guard
+
+
+def _gains(data: CalibrationData, guards: Guards, folded: FoldedDecisions) -> dict[str, Difference]:
+    """Compare each ranked guard with its threshold with the leader as it stands."""
+    if data.leader is None:
+        return {}
+    (leader,) = (guard for guard in guards.guards if guard.name == data.leader.model)
+    rule = data.opinion.rule
+    rows = []
+    for decision, finding, suspicion in zip(
+        guards.decisions, leader.findings, leader.suspicion, strict=True
+    ):
+        if finding is not None and suspicion is not None:
+            is_right = rule.is_detection if decision.dangerous else rule.is_acceptance
+            stops = is_right(finding) is decision.dangerous
+            rows.append((decision, stops, stops))
+    fitted = {model.model: model.fitted for model in data.ranked if not model.fitted.problem}
+    compared = {_AS_IT_STANDS: folded.judge(data.criterion, rows), **fitted}
+    gains = folded.differences(compared, [(_AS_IT_STANDS, name) for name in fitted])
+    return {name: gain for (_, name), gain in gains.items()}
 
 
 def _require_both_labels(run_id: str, guards: Guards) -> None:

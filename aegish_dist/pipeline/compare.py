@@ -1,26 +1,36 @@
 """Comparing: models of one run with each other, or the same models of several runs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import combinations, groupby
+from itertools import combinations
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.model import is_baseline
 from aegish_dist.core.run import ModelOfRun, Run, incompatibilities
-from aegish_dist.core.suspicion import OWN_NUMBER, Guards, SuspicionRule
-from aegish_dist.db.answers import parser_versions, read_answers
+from aegish_dist.db.answers import parser_versions, read_answers, read_commands
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import ReportError
-from aegish_dist.pipeline.opinions import overlay_of, read_guards
+from aegish_dist.findings.comparison import (
+    AUROC,
+    CHANGES,
+    Change,
+    ChangedCommand,
+    ComparedPair,
+    ComparisonData,
+    PairGate,
+    run_names,
+    tie_groups,
+)
+from aegish_dist.findings.provenance import may_be_judged
+from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.opinions.suspicion import OWN_NUMBER, Guards, SuspicionRule
+from aegish_dist.pipeline.opinions import overlaps_of, overlay_of, read_guards
 from aegish_dist.pipeline.runs import chosen_models
-from aegish_dist.report.data import AUROC, ComparedPair, ComparisonData, PairGate
-from aegish_dist.statistics.document import rank
-from aegish_dist.statistics.gate import commands_to_decide, gate
 from aegish_dist.statistics.paired_difference import (
     Difference,
     PairedAnswers,
@@ -31,6 +41,7 @@ from aegish_dist.statistics.paired_difference import (
 from aegish_dist.statistics.rates import Estimate
 
 _Pair = tuple[ModelOfRun, ModelOfRun]
+MOST_GUARDS = 4
 
 
 class Question(Struct, frozen=True):
@@ -40,14 +51,17 @@ class Question(Struct, frozen=True):
     suspicion: SuspicionRule = OWN_NUMBER
     """The suspicion that AUROC orders by."""
     margin: float = 0.02
-    """How much worse a candidate may be, and the difference that commands are counted for, in
+    """How much worse a guard may be, and the difference that commands are counted for, in
     (0, 1)."""
     gate: bool = False
-    """Whether each candidate is to be let through or not; then pairs with the baseline alone are
+    """Whether each guard is to be let through or not; then pairs with the first one alone are
     compared."""
     by_category: bool = True
     """Whether detection rates are compared by category, too: about half of the time."""
     force: bool = False
+    changed: bool = False
+    """Whether pairs tell which samples they judge differently, where at most `MOST_GUARDS` guards
+    are named."""
 
 
 def compare_models(
@@ -56,8 +70,8 @@ def compare_models(
     """Compare models of a run.
 
     Args:
-        models: Models of the run, and policies of the opinion, the baseline of a pair before its
-            candidate; all when empty.
+        models: Models of the run, and policies of the opinion; the first of a pair is the one that
+            the second is compared with. All when empty.
 
     Raises:
         ReportError: The run has fewer than two models.
@@ -77,10 +91,11 @@ def compare_models(
         ]
         if len(sides) < 2:
             raise ReportError(
-                f"a comparison takes two models of run {run_id}: name more with `--models`, or "
+                f"a comparison takes two guards of run {run_id}: name more with `--models`, or "
                 "other runs with `--runs`"
             )
         pairs = [(sides[0], other) for other in sides[1:]] if asked.gate else combinations(sides, 2)
+        asked = replace(asked, changed=asked.changed and bool(models))
         return _compared(session, [run], [*pairs], asked, guards=guards)
 
 
@@ -113,7 +128,7 @@ def compare_runs(
         models: Models of all the runs; when empty, all that the runs have in common.
 
     Raises:
-        ReportError: The runs differ in more than their answers, or have no model in common.
+        ReportError: The runs differ in more than their answers, or have no guard in common.
     """
     asked = question or Question()
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
@@ -158,26 +173,76 @@ def _compared(
             replace(each, metrics={**each.metrics, AUROC: areas[a.model, b.model]})
             for (a, b), each in zip(pairs, comparisons, strict=True)
         ]
+    few = len({side.model for side in sides}) <= MOST_GUARDS
+    overlaps = {} if guards is None else overlaps_of(asked.opinion, guards)
+    fitted = {name: each for name, each in overlaps.items() if not may_be_judged(each)}
     compared = [
-        ComparedPair(*pair, comparison, answers.answered(*pair))
+        ComparedPair(
+            *pair,
+            comparison,
+            answers.answered(*pair),
+            _changed(scored, answers, *pair) if asked.changed and few else None,
+            fitted.get(pair[1].model) or fitted.get(pair[0].model),
+        )
         for pair, comparison in zip(pairs, comparisons, strict=True)
     ]
+    policies = guards.guards if guards is not None else ()
+    simulated = {side(each.name) for each in policies if each.simulated}
+    for run in runs:
+        simulated |= {ModelOfRun(run.run_id, spec.id) for spec in run.models if spec.simulated}
+    in_groups = len(runs) == 1 and not asked.gate
+    gates = [PairGate.of(pair, asked.metric, asked.margin) for pair in compared]
     return ComparisonData(
         runs=runs,
         opinion=asked.opinion,
         pairs=compared,
-        tie_groups=_tie_groups(scored, compared, asked, areas)
-        if len(runs) == 1 and not asked.gate
-        else (),
+        tie_groups=_tie_groups(scored, compared, asked, areas, fitted) if in_groups else (),
         unlike=unlike,
-        simulated={
-            ModelOfRun(run.run_id, spec.id) for run in runs for spec in run.models if spec.simulated
-        }
-        | {side(each.name) for each in (guards.guards if guards else ()) if each.simulated},
+        simulated=simulated,
         metric=asked.metric,
         margin=asked.margin,
-        gates=[_gated(pair, asked) for pair in compared] if asked.gate else (),
+        gates=gates if asked.gate else (),
+        overlaps=overlaps,
     )
+
+
+def _changed(
+    scored: ScoredColumns[ModelOfRun],
+    answers: PairedAnswers[ModelOfRun],
+    a: ModelOfRun,
+    b: ModelOfRun,
+) -> dict[Change, Sequence[int]]:
+    changed: dict[Change, list[int]] = {change: [] for change in CHANGES}
+    for place, target, right in scored.changed(a, b):
+        change = Change(target, right)
+        stopper = b if change.second_stops else a
+        changed[change].append(answers.keys[stopper][place])
+    return {change: sorted(keys) for change, keys in changed.items()}
+
+
+def changed_commands(
+    engine: Engine,
+    data: ComparisonData,
+    pair: ComparedPair,
+    change: Change,
+    limit: int | None = None,
+) -> Iterator[ChangedCommand]:
+    """Yield the commands that the guards of a pair judge differently, in the order of the store.
+
+    Args:
+        data: With `Question.changed`.
+        limit: Commands at most; None: all.
+    """
+    keys = (pair.changed or {}).get(change, ())[:limit]
+    if not keys:
+        return
+    stopper = pair.stopper(change)
+    (run,) = (run for run in data.runs if run.run_id == stopper.run_id)
+    rule = data.opinion.rule
+    with transaction(engine) as session:
+        rows = read_commands(session, run, stopper.model, keys, target=change.target, rule=rule)
+        for sample, command, reason in rows:
+            yield ChangedCommand(sample, command, reason)
 
 
 def _tie_groups(
@@ -185,45 +250,34 @@ def _tie_groups(
     compared: Sequence[ComparedPair],
     asked: Question,
     areas: Mapping[tuple[str, str], Difference],
+    fitted: Collection[str],
 ) -> list[list[str]]:
-    """Group the models of a run with those that they cannot be distinguished from, best first.
-
-    A model is placed by all of its scored samples, as in reports, and not by those of a pair.
-    """
-    sides = dict.fromkeys(side for pair in compared for side in (pair.a, pair.b))
-    metric, composite = asked.metric, asked.opinion.rule.composite
-    alone = {
-        side.model: areas[side.model, side.model]
-        if areas
-        else compare_samples(scored.pair(side, side), composite).metrics[metric]
-        for side in sides
+    """Group the guards of a run; a policy that was chosen on its commands has no place."""
+    both_sides = dict.fromkeys(side for pair in compared for side in (pair.a, pair.b))
+    scores = {}
+    for side in both_sides:
+        if side.model in fitted:
+            continue
+        if areas:
+            alone = areas[side.model, side.model]
+        else:
+            itself = compare_samples(scored.pair(side, side), asked.opinion.rule.composite)
+            alone = itself.metrics[asked.metric]
+        scores[side.model] = Estimate(value=alone.a)
+    p_adjusted = {
+        frozenset((pair.a.model, pair.b.model)): pair.comparison.metrics[asked.metric].p_adjusted
+        for pair in compared
     }
-    places = rank(
-        {model: Estimate(value=each.a) for model, each in alone.items()},
-        {
-            frozenset((each.a.model, each.b.model)): each.comparison.metrics[metric].p_adjusted
-            for each in compared
-        },
-    )
-    return [
-        [place.model for place in group]
-        for number, group in groupby(places, key=lambda place: place.tie_group)
-        if number is not None
-    ]
-
-
-def _gated(pair: ComparedPair, asked: Question) -> PairGate:
-    found, margin = pair.comparison.metrics[asked.metric], asked.margin
-    return PairGate(pair, gate(found, margin), found, commands_to_decide(found, margin))
+    return tie_groups(scores, p_adjusted)
 
 
 def _common(runs: Sequence[Run], models: Sequence[str]) -> list[str]:
     of_runs = [chosen_models(run, models) for run in runs]
     found = [model for model in of_runs[0] if all(model in others for others in of_runs)]
-    found = [each for each in found if models or not each.startswith("baseline/")] or found
+    found = [each for each in found if models or not is_baseline(each)] or found
     if not found:
         raise ReportError(
-            "the runs have no model in common; `--runs` compares the same model in two runs: to "
+            "the runs have no guard in common; `--runs` compares the same guard in two runs: to "
             "compare B with A, ask B too, `extend --run-id R --models B`, then "
             "`compare --run-id R --models A,B`"
         )
@@ -237,6 +291,7 @@ def _unlike(session: Session, runs: Sequence[Run], models: Sequence[str]) -> Ite
         parsers |= parser_versions(
             session, [ModelOfRun(run.run_id, model) for model in models], run
         )
+    names = run_names(runs)
     for run in runs[1:]:
-        of_run = f"run {run.run_id}: " if len(runs) > 2 else ""
+        of_run = f"run {names[run.run_id]}: " if len(runs) > 2 else ""
         yield from (of_run + each for each in incompatibilities(runs[0], run, models, parsers))

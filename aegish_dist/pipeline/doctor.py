@@ -89,12 +89,12 @@ def _limits(workspace: Workspace) -> str:
 
 
 def _keys(workspace: Workspace) -> str:
-    environ = workspace.environ
-    listed = workspace.catalog.entries(environ)
-    missing = {missing_key(entry.spec, environ) for entry in listed} - {None}
-    held = {entry.spec.key_variable for entry in listed} - {None} - missing
-    named = {"set": held, "not set": missing}
-    lists = (f"{how}: {', '.join(sorted(map(str, each)))}" for how, each in named.items() if each)
+    variables: dict[str, set[str]] = {"set": set(), "not set": set()}
+    for listed in workspace.catalog.entries(workspace.environ):
+        if listed.spec.key_variable is not None:
+            state = "not set" if missing_key(listed.spec, workspace.environ) else "set"
+            variables[state].add(listed.spec.key_variable)
+    lists = [f"{state}: {', '.join(sorted(names))}" for state, names in variables.items() if names]
     return "; ".join(lists) or "no listed model needs one"
 
 
@@ -104,8 +104,9 @@ def _addresses(workspace: Workspace) -> str:
 
 
 def _home(workspace: Workspace) -> str:
-    given = "AEGISH_DIST_HOME" in workspace.environ
-    return f"{workspace.settings.home}, {'by AEGISH_DIST_HOME' if given else 'the default'}"
+    if "AEGISH_DIST_HOME" in workspace.environ:
+        return f"{workspace.settings.home}, by AEGISH_DIST_HOME"
+    return f"{workspace.settings.home}, the default"
 
 
 def _workers(workspace: Workspace) -> str:
@@ -118,18 +119,19 @@ def _workers(workspace: Workspace) -> str:
 def _served(workspace: Workspace) -> str:
     """Name the models that none of the living workers may call, and those that are parked."""
     fleet = in_transaction(workspace.raw_engine, living_fleet)
-    named = [
-        f"no worker may call {model} of {run_id}: {reason}"
-        for (run_id, model), reason in sorted(fleet.unserved.items())
-    ] + [
-        f"{model} is parked: {fleet.reason(run_id, model) or 'no reason is known'}"
-        for (run_id, model), halt in sorted(fleet.halts.items())
-        if halt is ModelBlock.PARKED
-    ]
+    named = []
+    for (run_id, model), reason in sorted(fleet.unserved.items()):
+        named.append(f"no worker may call {model} of {run_id}: {reason}")
+    for (run_id, model), halt in sorted(fleet.halts.items()):
+        if halt is ModelBlock.PARKED:
+            reason = fleet.reason(run_id, model) or "no reason is known"
+            named.append(f"{model} is parked: {reason}")
     if not named:
         return "no open run waits for a key or a permission that no worker has"
-    more = "" if len(named) <= MOST_NAMED else f"; and {len(named) - MOST_NAMED} more"
-    raise ConfigError("; ".join(named[:MOST_NAMED]) + more)
+    problem = "; ".join(named[:MOST_NAMED])
+    if len(named) > MOST_NAMED:
+        problem += f"; and {len(named) - MOST_NAMED} more"
+    raise ConfigError(problem)
 
 
 SKEW_S = 2.0
@@ -180,11 +182,11 @@ def examine_fleet(engine: Engine, app: Celery | None, limiter_url: str | None) -
 def judge_workers(workers: Sequence[Any], database_ahead_s: float) -> Iterator[Check]:
     """Judge versions and clocks, of `reported_workers` and by how much the database's is ahead."""
     kinds = Counter((each.version, each.schema) for each in workers)
+    counts = [f"{number} {_kind(*kind)}" for kind, number in sorted(kinds.items(), key=str)]
     yield _check(
         "versions",
         kinds.keys() <= {(__version__, head())},
-        ", ".join(f"{number} {_kind(*kind)}" for kind, number in sorted(kinds.items(), key=str))
-        or "no worker runs",
+        ", ".join(counts) or "no worker runs",
         f"the upgrade ends when all are {_kind(__version__, head())}",
     )
     ahead = {each.name: each.ahead_s for each in workers if each.ahead_s is not None}
@@ -221,7 +223,9 @@ def judge_database(facts: Any) -> Iterator[Check]:
     yield _check(
         "durability",
         facts.durable,
-        f"commits {'survive a loss of power' if facts.durable else 'may be lost with the power'}",
+        "commits survive a loss of power"
+        if facts.durable
+        else "commits may be lost with the power",
         "set fsync, full_page_writes and synchronous_commit to on",
     )
     log = f"max_wal_size {_gb(facts.max_wal_size)}"
@@ -255,13 +259,14 @@ def judge_redis(part: str, facts: Mapping[str, Any], ahead_s: float) -> Iterator
     )
     policy, limit, used = facts["maxmemory_policy"], facts["maxmemory"], facts["used_memory"]
     most = f"{limit / 1e6:,.0f} MB" if limit else "no limit"
+    remedy = "raise maxmemory"
+    if policy != "noeviction":
+        remedy = "set maxmemory-policy to noeviction: others drop messages and limits"
     yield _check(
         part,
         policy == "noeviction" and (not limit or used < FULL * limit),
         f"{used / 1e6:,.0f} MB of {most}, {policy}",
-        "raise maxmemory"
-        if policy == "noeviction"
-        else "set maxmemory-policy to noeviction: others drop messages and limits",
+        remedy,
     )
     clients, most = facts["connected_clients"], facts["maxclients"]
     yield _check(part, clients < FULL * most, f"{clients} of {most} clients", "raise maxclients")

@@ -22,7 +22,6 @@ from msgspec.structs import replace
 from aegish_dist.core.failures import Failure, GiveUp, Proof, RetryAfter, Step, decide
 from aegish_dist.core.model import cost_usd
 from aegish_dist.core.outcome import ErrorClass
-from aegish_dist.core.parsing import judge, says_nothing
 from aegish_dist.core.verdict import CallError, Completion, Item, Verdict
 from aegish_dist.db.tables import VerdictKey
 from aegish_dist.db.verdicts import LookUp
@@ -39,6 +38,7 @@ from aegish_dist.errors import (
     UnservedModelError,
 )
 from aegish_dist.logs import get_logger
+from aegish_dist.opinions.parsing import judge, says_nothing
 from aegish_dist.pipeline.caller import (
     Caller,
     CallGate,

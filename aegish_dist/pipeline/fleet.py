@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from time import monotonic, time
 from typing import Any
 
@@ -43,44 +44,52 @@ MOST_RUNS = 50  # open runs that get series of their own, the newest ones
 
 def of_database(state: FleetState) -> Readings:
     """Return the measures that one reading of the database gives."""
-    fleet, newest = state.fleet, state.runs[:MOST_RUNS]
-    opened = [(run.run_id, each.model) for run in state.runs for each in run.opened]
-    parked = {of[1] for of in opened if fleet.halt(*of) is ModelBlock.PARKED}
-    open_states = ((each.value, 0) for each in BatchState if each is not BatchState.ENDED)
+    fleet = state.fleet
+    workers = _summed((version or "unknown", n) for version, n in fleet.versions.items())
+    in_flight = [(model, items) for (_, model), items in fleet.in_flight.items() if model]
     return {
-        "aegish_workers": {(version or "unknown",): n for version, n in fleet.versions.items()}
-        or {("none",): 0},
-        "aegish_fleet_items_in_flight": _summed(
-            (model, items) for (_, model), items in fleet.in_flight.items() if model
-        ),
+        "aegish_workers": workers or {("none",): 0},
+        "aegish_fleet_items_in_flight": _summed(in_flight),
         "aegish_heartbeat_age_seconds": {(): fleet.oldest_report_s},
-        "aegish_fleet_models_parked": {(model,): int(model in parked) for _, model in opened},
-        "aegish_batches": _summed([*open_states, *((b.state, b.batches) for b in state.batches)]),
-        "aegish_batch_items": _summed((batch.model, batch.requests) for batch in state.batches),
-        "aegish_batch_oldest_seconds": {(): max((b.oldest_s for b in state.batches), default=0.0)},
-        "aegish_batch_creating_seconds": {
-            (): max(
-                (b.creating_s or 0.0 for b in state.batches if b.state == BatchState.CREATING),
-                default=0.0,
-            )
-        },
-        "aegish_open_runs": {
-            ("asked",): sum(not run.held for run in state.runs),
-            ("held",): sum(run.held for run in state.runs),
-        },
-        "aegish_run_items_planned": {
-            (run.run_id,): run.planned_per_model * len(run.models) for run in newest
-        },
-        # A run that is held spends nothing more: no alert on its cap has to stay until it is gone.
-        "aegish_run_cost_cap_usd": {
-            (run.run_id,): run.cap_usd for run in newest if run.cap_usd is not None and not run.held
-        },
+        **_of_batches(state.batches),
+        **_of_runs(state),
         "aegish_aggregations_due": {(): state.aggregations_due},
         "aegish_aggregation_oldest_seconds": {(): state.aggregation_oldest_s or 0.0},
         "aegish_table_bytes": {(table.name,): table.bytes for table in state.tables},
         "aegish_table_dead_rows": {(table.name,): table.dead_rows for table in state.tables},
         "aegish_database_connections": {(): state.connections},
         "aegish_database_connections_max": {(): state.connections_max},
+    }
+
+
+def _of_batches(batches: Sequence[Any]) -> Readings:
+    states = [(state.value, 0) for state in BatchState if state is not BatchState.ENDED]
+    creating = [batch.creating_s for batch in batches if batch.state == BatchState.CREATING]
+    return {
+        "aegish_batches": _summed([*states, *((batch.state, batch.batches) for batch in batches)]),
+        "aegish_batch_items": _summed((batch.model, batch.requests) for batch in batches),
+        "aegish_batch_oldest_seconds": {(): max((b.oldest_s for b in batches), default=0.0)},
+        "aegish_batch_creating_seconds": {(): max((age or 0.0 for age in creating), default=0.0)},
+    }
+
+
+def _of_runs(state: FleetState) -> Readings:
+    newest = state.runs[:MOST_RUNS]
+    # A run that is held spends nothing more: no alert on its cap has to stay until it is gone.
+    capped = [run for run in newest if run.cap_usd is not None and not run.held]
+    held = sum(run.held for run in state.runs)
+    parked: dict[tuple[str, ...], bool] = {}
+    for run in state.runs:
+        for model in run.opened:
+            is_parked = state.fleet.halt(run.run_id, model.model) is ModelBlock.PARKED
+            parked[model.model,] = is_parked or parked.get((model.model,), False)
+    return {
+        "aegish_fleet_models_parked": parked,
+        "aegish_open_runs": {("asked",): len(state.runs) - held, ("held",): held},
+        "aegish_run_items_planned": {
+            (run.run_id,): run.planned_per_model * len(run.models) for run in newest
+        },
+        "aegish_run_cost_cap_usd": {(run.run_id,): run.cap_usd or 0.0 for run in capped},
     }
 
 
@@ -94,21 +103,16 @@ def _summed(parts: Iterable[tuple[str, int]]) -> Counter[tuple[str, ...]]:
 
 def of_counts(runs: Sequence[OpenRun], counted: Mapping[int, Any]) -> Readings:
     """Return how far runs are, those of which every model is counted."""
-    models = {
-        run.run_id: [counted[key] for key in run.models]
-        for run in runs
-        if counted.keys() >= set(run.models)
-    }
-    costs = {
-        run_id: [model.cost_usd for model in each if model.cost_usd is not None]
-        for run_id, each in models.items()
-    }
-    return {
-        "aegish_run_items_done": {
-            (run_id,): sum(model.done for model in each) for run_id, each in models.items()
-        },
-        "aegish_run_cost_usd": {(run_id,): sum(known) for run_id, known in costs.items() if known},
-    }
+    done: dict[tuple[str, ...], int] = {}
+    cost: dict[tuple[str, ...], float] = {}
+    for run in runs:
+        if counted.keys() >= set(run.models):
+            models = [counted[key] for key in run.models]
+            done[run.run_id,] = sum(model.done for model in models)
+            known = [model.cost_usd for model in models if model.cost_usd is not None]
+            if known:
+                cost[run.run_id,] = sum(known)
+    return {"aegish_run_items_done": done, "aegish_run_cost_usd": cost}
 
 
 def of_broker(queues: QueueReadings, state: FleetState | None, now: float) -> Readings:
@@ -142,16 +146,16 @@ def scaling_items(queues: QueueReadings, state: FleetState) -> int:
     an aggregation, and each batch that is not ended. Messages of killed workers are held until
     another worker requeues them: with none left, they would stay.
     """
-    wanted = 0
+    wanted: int = state.aggregations_due + sum(batch.batches for batch in state.batches)
     for run in state.runs:
-        for each in run.opened if not run.held else ():
-            parked = state.fleet.halt(run.run_id, each.model) is ModelBlock.PARKED
-            wanted += 1 if parked else max(1, queues.waiting.get(each.queue, 0))
-    held = queues.unacknowledged
-    if held is None:  # RabbitMQ requeues the messages of a killed worker by itself
-        held = sum(state.fleet.in_flight.values())
-    batches: int = sum(each.batches for each in state.batches)
-    return wanted + held + state.aggregations_due + batches
+        if run.held:
+            continue
+        for opened in run.opened:
+            parked = state.fleet.halt(run.run_id, opened.model) is ModelBlock.PARKED
+            wanted += 1 if parked else max(1, queues.waiting.get(opened.queue, 0))
+    if queues.unacknowledged is None:  # RabbitMQ requeues the messages of a killed worker by itself
+        return wanted + sum(state.fleet.in_flight.values())
+    return wanted + queues.unacknowledged
 
 
 class VerdictClock:
@@ -167,16 +171,23 @@ class VerdictClock:
         Returns None when no run is asked.
         """
         runs = [run for run in state.runs if not run.held]
-        asked = frozenset(each.key for run in runs for each in run.opened)
+        opened = chain.from_iterable(run.opened for run in runs)
+        asked = frozenset(model.key for model in opened)
         inserted = sum(table.inserted for table in state.tables if table.name == "verdicts")
-        if self._before is not None and (asked - self._before[0] or inserted != self._before[1]):
-            self._moved_at = now
+        if self._before is not None:
+            asked_before, inserted_before = self._before
+            if asked - asked_before or inserted != inserted_before:
+                self._moved_at = now
         self._before = asked, inserted
-        since = [run.created_at for run in runs] + ([self._moved_at] if self._moved_at else [])
-        ages = [(now - at).total_seconds() for at in since]
+        if not runs:
+            return None
+        moments = [run.created_at for run in runs]
+        if self._moved_at is not None:
+            moments.append(self._moved_at)
+        ages = [(now - moment).total_seconds() for moment in moments]
         if state.newest_verdict_age_s is not None:
             ages.append(state.newest_verdict_age_s)
-        return max(0.0, min(ages)) if runs else None
+        return max(0.0, min(ages))
 
 
 log = get_logger(__name__)
@@ -295,15 +306,16 @@ class Exporter:
 
     def _count(self) -> Readings:
         runs = () if self._state is None else self._state.runs[:MOST_RUNS]
-        opened = {each.key for run in runs for each in run.opened}
-        asked = [key for run in runs for key in run.models]
-        # The verdicts of a closed model do not change until it is opened again.
-        kept = {key: self._counted[key] for key in asked if key in self._counted}
-        for key in asked:
-            if key in opened or key not in kept:
-                kept |= in_transaction(self._counting, count_models, [key])
-        self._counted = {key: each for key, each in kept.items() if key not in opened}
-        return of_counts(runs, kept)
+        opened = {model.key for model in chain.from_iterable(run.opened for run in runs)}
+        counts: dict[int, Any] = {}
+        for key in chain.from_iterable(run.models for run in runs):
+            # The verdicts of a closed model do not change until it is opened again.
+            if key in self._counted and key not in opened:
+                counts[key] = self._counted[key]
+            else:
+                counts |= in_transaction(self._counting, count_models, [key])
+        self._counted = {key: count for key, count in counts.items() if key not in opened}
+        return of_counts(runs, counts)
 
 
 def _read_limiter(url: str) -> Readings:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec.inspect import BoolType, DecimalType, FloatType, IntType
 from sqlalchemy import Engine
 
-from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.verdict_query import VerdictFilter
 from aegish_dist.core.verdict_record import FIELDS
 from aegish_dist.errors import ConfigError
+from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.opinions.verdict_query import VerdictFilter
 from aegish_dist.pipeline.report import report_data
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.verdicts import list_verdicts

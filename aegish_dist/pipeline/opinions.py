@@ -2,23 +2,14 @@
 
 import os.path
 from collections.abc import Collection, Sequence
+from itertools import chain
 from pathlib import Path
 
 from msgspec.structs import replace
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.opinion import AEGISH_TARGETS, LabelChange, Opinion
-from aegish_dist.core.policy import Policy, apply_policy
 from aegish_dist.core.run import Run
-from aegish_dist.core.scoring import DEFAULT_RULE, RULES, ScoringRule, rule_named
-from aegish_dist.core.suspicion import (
-    OWN_NUMBER,
-    STATED_CONFIDENCE,
-    SUSPICION_RULES,
-    Guards,
-    SuspicionRule,
-)
 from aegish_dist.core.text import counted, did_you_mean
 from aegish_dist.datasets.bundled import bundled_names, load_bundled
 from aegish_dist.db.answers import read_guard_columns
@@ -26,12 +17,28 @@ from aegish_dist.db.engine import transaction
 from aegish_dist.db.overlays import OverlayInRun, overlay_in_run
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import OpinionError, ReportError
-from aegish_dist.opinion_files import (
+from aegish_dist.findings.provenance import Overlap, overlap
+from aegish_dist.opinions.opinion import AEGISH_TARGETS, LabelChange, Opinion
+from aegish_dist.opinions.opinion_files import (
     read_overlay,
     read_policy,
     read_rule,
     read_suspicion_rule,
     read_targets,
+)
+from aegish_dist.opinions.policy import (
+    POLICY_PREFIX,
+    Policy,
+    apply_policy,
+    decided_fingerprint,
+)
+from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES, ScoringRule, rule_named
+from aegish_dist.opinions.suspicion import (
+    OWN_NUMBER,
+    STATED_CONFIDENCE,
+    SUSPICION_RULES,
+    Guards,
+    SuspicionRule,
 )
 from aegish_dist.pipeline.runs import chosen_models, no_verdict
 
@@ -82,13 +89,16 @@ def load_suspicion_rule(name_or_path: str = OWN_NUMBER.name) -> SuspicionRule:
 
 def load_policies(paths: Sequence[Path]) -> dict[str, Policy]:
     """Return policies by path; an unusable file or a name of two policies is an OpinionError."""
-    found = {str(path): read_policy(path) for path in paths}
-    for policy in found.values():
-        first, *others = (path for path, each in found.items() if each.name == policy.name)
-        if others:
-            named = f"'{policy.name}' is the policy of {first}, too; change one"
-            raise OpinionError(f"{others[0]}: name: {named}")
-    return found
+    policies: dict[str, Policy] = {}
+    paths_by_name: dict[str, Path] = {}
+    for path in paths:
+        policy = read_policy(path)
+        first = paths_by_name.setdefault(policy.name, path)
+        if str(first) != str(path):
+            problem = f"'{policy.name}' is the policy of {first}, too; change one"
+            raise OpinionError(f"{path}: name: {problem}")
+        policies[str(path)] = policy
+    return policies
 
 
 def _existing(path: str, kind: str, names: Collection[str]) -> Path:
@@ -113,11 +123,11 @@ def overlay_notes(engine: Engine, run_id: str, opinion: Opinion) -> list[str]:
         ignored = overlay_of(session, load_run(session, run_id), opinion).ignored
     if not ignored:
         return []
+    changes = counted(len(overlay.changes), "change")
+    are = "is" if len(ignored) == 1 else "are"
     return [
-        f"overlay '{overlay.name}': {len(ignored):,} of"
-        f" {counted(len(overlay.changes), 'change')} {'is' if len(ignored) == 1 else 'are'} of "
-        f"samples that run {run_id} does not ask, such as {ignored[0]} of dataset "
-        f"'{ignored[0].dataset}'"
+        f"overlay '{overlay.name}': {len(ignored):,} of {changes} {are} of samples that run"
+        f" {run_id} does not ask, such as {ignored[0]} of dataset '{ignored[0].dataset}'"
     ]
 
 
@@ -153,12 +163,13 @@ def read_guards(
         )
     if not found.decisions:
         raise ReportError(f"the overlay excludes every command of run {run_id}")
-    if not any(outcome for guard in found.guards for outcome in guard.findings):
+    if not any(any(guard.findings) for guard in found.guards):
         raise no_verdict(run_id)
-    numbers = (number for guard in found.guards for number in guard.suspicion)
+    numbers = chain.from_iterable(guard.suspicion for guard in found.guards)
     if rule.levels is None and all(number is None for number in numbers):
+        whose = ", ".join(models) if models else f"run {run_id}"
         raise ReportError(
-            f"no verdict of {', '.join(models) or f'run {run_id}'} has a number of its own:"
+            f"no verdict of {whose} has a number of its own:"
             f" `--suspicion {STATED_CONFIDENCE.name}` takes the confidence that models state"
         )
     made = (apply_policy(policy, found) for policy in opinion.policies.values())
@@ -166,11 +177,25 @@ def read_guards(
     return replace(found, guards=[known[name] for name in names])
 
 
+def overlaps_of(opinion: Opinion, guards: Guards) -> dict[str, Overlap]:
+    """Return by policy what it was chosen on of the commands that guards were read for."""
+    if not opinion.policies:
+        return {}
+    marks = guards.marks
+    decided = {each.name: each for each in guards.guards}
+    overlaps = {}
+    for policy in opinion.policies.values():
+        name = POLICY_PREFIX + policy.name
+        fingerprint = decided_fingerprint(decided[name], guards, opinion.rule)
+        overlaps[name] = overlap(policy, marks, fingerprint)
+    return overlaps
+
+
 def _is_bundled(change: LabelChange) -> bool:
     """Whether the bundled dataset has a sample; a run that asks a part of it stores no more."""
-    return change.dataset in bundled_names() and any(
-        change.sample_id == sample.sample_id
-        if change.sample_id
-        else change.command == sample.command
-        for sample in load_bundled(change.dataset).samples
-    )
+    if change.dataset not in bundled_names():
+        return False
+    samples = load_bundled(change.dataset).samples
+    if change.sample_id:
+        return any(change.sample_id == sample.sample_id for sample in samples)
+    return any(change.command == sample.command for sample in samples)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os.path
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -25,7 +26,8 @@ from aegish_dist.datasets.bundled import DEFAULT_NAMES
 from aegish_dist.db.engine import in_transaction, transaction
 from aegish_dist.db.runs import asked_prompt, load_run_dataset, require_free_name
 from aegish_dist.errors import ConfigError, DatasetError
-from aegish_dist.models.catalog import is_arm, require_few
+from aegish_dist.models.catalog import require_few
+from aegish_dist.models.entries import is_arm
 from aegish_dist.models.prices import RunEstimate, estimate
 from aegish_dist.pipeline.datasets import choose_dataset, narrow, require_categories
 from aegish_dist.pipeline.runs import checked_name, require_not_held
@@ -91,8 +93,8 @@ class RunPlan(Struct, frozen=True):
     def asked(self) -> tuple[ModelSpec, ...]:
         if self.base_run is None:
             return self.models
-        more = {each.model for each in self.estimate().models if each.calls}
-        return tuple(spec for spec in (*self.base_run.models, *self.models) if spec.id in more)
+        called = {model.model for model in self.estimate().models if model.calls}
+        return tuple(spec for spec in (*self.base_run.models, *self.models) if spec.id in called)
 
     @property
     def samples(self) -> int:
@@ -110,21 +112,29 @@ class RunPlan(Struct, frozen=True):
             in_batches: Whether all that can be is asked in batches; None: as planned, but what is
                 asked live for a while costs as if all of it were, which is the most that it may.
         """
-        lengths = [len(sample.command) for d in self.datasets for sample in d.samples]
-        if (run := self.base_run) is None:
+        lengths = _lengths(self.datasets)
+        run = self.base_run
+        if run is None:
             batched = self.batch_after_s == 0 if in_batches is None else in_batches
             models = _at_batch_price(self.models) if batched else self.models
             return estimate(models, self.prompt_of, lengths, self.epochs)
+        old = list(run.models)
+        for place, spec in enumerate(run.models):
+            if spec.id in run.batched:
+                old[place : place + 1] = _at_batch_price([spec])
         # New models are asked as the others are, where their providers allow it.
-        models = _at_batch_price(self.models) if run.batched else self.models
-        old = [
-            _at_batch_price([spec])[0] if spec.id in run.batched else spec for spec in run.models
-        ]
+        new = _at_batch_price(self.models) if run.batched else self.models
         before = list(self.base_lengths)
         again = lengths * self.epochs + before * (self.epochs - run.epochs)
         of_old = estimate(old, self.prompt_of, again).models
-        of_new = estimate(models, self.prompt_of, (before + lengths) * self.epochs).models
-        return RunEstimate(tuple(each for each in (*of_old, *of_new) if each.calls))
+        of_new = estimate(new, self.prompt_of, (before + lengths) * self.epochs).models
+        return RunEstimate(tuple(model for model in (*of_old, *of_new) if model.calls))
+
+
+def _lengths(datasets: Iterable[Dataset]) -> list[int]:
+    """Return the characters of each command."""
+    samples = chain.from_iterable(dataset.samples for dataset in datasets)
+    return [len(sample.command) for sample in samples]
 
 
 def takes_batches(spec: ModelSpec) -> bool:
@@ -267,9 +277,10 @@ def _require_batches(models: Sequence[ModelSpec]) -> None:
     others = [spec.id for spec in models if spec.wire.http and not takes_batches(spec)]
     if others:
         named = ", ".join(others[:NAMED])
-        more = f" and {counted(len(others) - NAMED, 'other')}" if len(others) > NAMED else ""
+        if len(others) > NAMED:
+            named += f" and {counted(len(others) - NAMED, 'other')}"
         raise ConfigError(
-            f"{named}{more} cannot be asked in batches: by the catalog their providers take none."
+            f"{named} cannot be asked in batches: by the catalog their providers take none."
             " Leave them out, or submit them without --batch; if they do take batches, set"
             " batch_share in your catalog"
         )
@@ -306,6 +317,7 @@ def plan_extension(workspace: Workspace, run: Run, request: Request) -> RunPlan:
     caps = request.parameters
     with transaction(workspace.engine) as session:
         asked = [load_run_dataset(session, run.run_id, each.name) for each in run.datasets]
+    prompts = {model: prompt for model, prompt in read.items() if prompt != run.prompt}
     return RunPlan(
         models,
         datasets,
@@ -313,11 +325,8 @@ def plan_extension(workspace: Workspace, run: Run, request: Request) -> RunPlan:
         with_higher_caps(run.parameters, caps.max_cost_usd, caps.max_cost_per_model_usd),
         epochs,
         base_run=run,
-        base_lengths=[len(sample.command) for each in asked if each for sample in each.samples],
-        prompts={
-            **{model: each for model, each in read.items() if each != run.prompt},
-            **run.prompts,
-        },
+        base_lengths=_lengths(dataset for dataset in asked if dataset),
+        prompts=prompts | dict(run.prompts),
     )
 
 
@@ -373,24 +382,27 @@ def summary(plan: RunPlan, estimated: RunEstimate, calls: int) -> list[str]:
 
     `calls` is how many a worker process has in flight at most.
     """
-    if (run := plan.base_run) is not None:
+    run = plan.base_run
+    if run is not None:
         size = (
             f"{estimated.calls:,} calls more: {len(run.models)} + {len(plan.models)} models,"
             f" {run.samples:,} + {plan.samples:,} samples,"
             f" {run.epochs} + {plan.epochs - run.epochs} epochs"
         )
         return [size, *_cost(plan, estimated, plan.asked, calls)]
-    samples = (sample for dataset in plan.datasets for sample in dataset.samples)
+    samples = chain.from_iterable(dataset.samples for dataset in plan.datasets)
     malicious = sum(sample.target is TrueLabel.MALICIOUS for sample in samples)
     size = (
         f"{counted(plan.tasks, 'call')}: {counted(len(plan.models), 'model')} x"
         f" {counted(plan.samples, 'sample')} x {counted(plan.epochs, 'epoch')};"
         f" {malicious:,} malicious, {plan.samples - malicious:,} harmless"
     )
-    timed = [m for m in plan.models if plan.batch_after_s != 0 or not takes_batches(m)]
     after_s = plan.batch_after_s
-    batches = [] if after_s is None else [_batches(plan, after_s)]
-    return [size, *_cost(plan, estimated, timed, calls), *batches]
+    timed = [model for model in plan.models if after_s != 0 or not takes_batches(model)]
+    lines = [size, *_cost(plan, estimated, timed, calls)]
+    if after_s is not None:
+        lines.append(_batches(plan, after_s))
+    return lines
 
 
 def _cost(
@@ -401,35 +413,46 @@ def _cost(
     Only models that are called one by one are `timed`, those of batches are not.
     """
     cost, cached = estimated.known_cost_usd, estimated.cached_cost_usd
-    if_cached = "" if cached == cost else f" (${cached:.2f} if the prompt is cached)"
+    amount = f"${cost:.2f}"
+    if cached != cost:
+        amount += f" (${cached:.2f} if the prompt is cached)"
     free = {spec.id for spec in plan.asked if spec.simulated}
-    names = [model for model in estimated.unpriced if model not in free]
-    unknown = ", ".join(names) if len(names) < NAMED else counted(len(names), "model")
-    unpriced = f" plus {unknown} at unknown price" if unknown else ""
-    unpriced += "; simulated models cost nothing" * bool(free)
-    tokens_and_cost = (
+    unpriced = [model for model in estimated.unpriced if model not in free]
+    if unpriced:
+        few = len(unpriced) < NAMED
+        named = ", ".join(unpriced) if few else counted(len(unpriced), "model")
+        amount += f" plus {named} at unknown price"
+    if free:
+        amount += "; simulated models cost nothing"
+    lines = [
         f"estimated: {estimated.input_tokens:,} input and {estimated.output_tokens:,} output"
-        f" tokens, ${cost:.2f}{if_cached}{unpriced}"
-    )
+        f" tokens, {amount}"
+    ]
     cap = plan.parameters.max_cost_usd
-    lines = [tokens_and_cost]
     if cap is not None and cached > cap:
         lines.append(f"cap {_usd(cap)}: below the estimate, the run will probably stop early")
     elif cap is not None and cost > cap:
         only_if = "the run stops early only if the provider does not cache the prompt"
         lines.append(f"cap {_usd(cap)}: {only_if}")
-    if not timed:
-        return lines
-    of = {each.model: each.calls for each in estimated.models}
+    if timed:
+        time = duration(_rounds(estimated, timed, calls) * ASSUMED_CALL_S)
+        call = f"if a call takes {ASSUMED_CALL_S:g} s"
+        lines.append(f"about {time} with one worker process, {call}")
+    return lines
+
+
+def _rounds(estimated: RunEstimate, timed: Sequence[ModelSpec], calls: int) -> float:
+    """Return how many calls follow each other at least, of `calls` at a time."""
+    of = {model.model: model.calls for model in estimated.models}
     slowest = max(of[spec.id] / min(spec.max_in_flight or calls, calls) for spec in timed)
-    rounds = max(1.0, slowest, sum(of[spec.id] for spec in timed) / calls)
-    each = f"if a call takes {ASSUMED_CALL_S:g} s"
-    return [*lines, f"about {duration(rounds * ASSUMED_CALL_S)} with one worker process, {each}"]
+    return max(1.0, slowest, sum(of[spec.id] for spec in timed) / calls)
 
 
 def _usd(amount: Decimal) -> str:
     cents = f"{amount:.2f}"
-    return f"${cents if Decimal(cents) == amount else f'{amount.normalize():f}'}"
+    if Decimal(cents) == amount:
+        return f"${cents}"
+    return f"${amount.normalize():f}"
 
 
 def _batches(plan: RunPlan, after_s: float) -> str:

@@ -1,6 +1,7 @@
 """Planning from a pilot run: which epochs and how many commands would decide, at what cost."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from decimal import Decimal
@@ -8,18 +9,24 @@ from decimal import Decimal
 from msgspec import Struct
 from sqlalchemy import Engine
 
-from aegish_dist.core.opinion import Opinion
+from aegish_dist.core.metric import Metric
 from aegish_dist.core.run import Run, RunDataset
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.scoring import SampleAnswers
 from aegish_dist.core.tally import ModelTally
 from aegish_dist.db.counting import count_models
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import DatasetError, ReportError
+from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.opinions.scoring import SampleAnswers
 from aegish_dist.pipeline.audit import verdicts_by_sample
+from aegish_dist.pipeline.compare import Question, compare_models
 from aegish_dist.pipeline.datasets import choose_dataset, describe
+from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.pipeline.runs import chosen_models
+from aegish_dist.statistics.gate import commands_needed
+from aegish_dist.statistics.metrics import measure
+from aegish_dist.statistics.paired_difference import Difference
 from aegish_dist.statistics.repeats import (
     Design,
     Goal,
@@ -31,6 +38,8 @@ from aegish_dist.statistics.repeats import (
     split_variance,
 )
 
+LEAST_VARIANCE = 1e-18  # less is a rounding error of a pilot in which nothing varies
+
 
 class PlannedCost(Struct, frozen=True):
     model: str
@@ -38,6 +47,14 @@ class PlannedCost(Struct, frozen=True):
     input_tokens: int | None  # tokens of all prompts; None where the pilot has none
     output_tokens: int | None
     cost_usd: Decimal | None
+
+
+class Bound(Struct, frozen=True):
+    """What a pilot tells that shows no variance: a report's interval, or that of a comparison."""
+
+    ci_low: float | None
+    ci_high: float | None
+    commands_needed: int | None  # of a pair, to find the margin with a power of 80 %
 
 
 class PilotPlan(Struct, frozen=True):
@@ -51,15 +68,15 @@ class PilotPlan(Struct, frozen=True):
     variance: SplitVariance
     plan: RepeatPlan
     tallies: tuple[ModelTally, ...]
+    bound: Bound | None  # where the pilot shows no variance; then there is no design
 
     def costs(self, design: Design) -> list[PlannedCost]:
         return [_cost(each, design.calls) for each in self.tallies]
 
     @property
-    def stderr(self) -> float:
-        """Clustered standard error of the pilot itself."""
-        samples = [each.samples for each in self.variance.strata]
-        return math.sqrt(self.variance.predicted(samples, self.run.epochs) or 0.0)
+    def stderr(self) -> float | None:
+        """Clustered standard error of the pilot itself; None where it shows no variance."""
+        return None if self.bound else math.sqrt(_variance_of(self.variance, self.run))
 
 
 def plan_from_pilot(
@@ -98,22 +115,49 @@ def plan_from_pilot(
         )
     goal = Goal(margin, power if len(chosen) > 1 else None)
     scored = [stratum.samples for stratum in strata.values()]
+    sources = _sources(engine, run, samples, chosen, scored)
+    plan = plan_repeats(variance, sources, goal, max_epochs)
+    bound = None
+    if _variance_of(variance, run) < LEAST_VARIANCE:
+        bound = _bound(engine, run, opinion, chosen, margin)
+        plan = RepeatPlan((), plan.available, bound.commands_needed)
+    parts = []
+    for stratum in strata.values():
+        for repeated in stratum.repeated:
+            parts.append(repeated.samples * stratum.value(repeated) / stratum.samples)
     return PilotPlan(
         run=run,
         opinion=opinion,
         models=tuple(chosen),
         goal=goal,
-        value=math.fsum(
-            each.samples * stratum.value(each) / stratum.samples
-            for stratum in strata.values()
-            for each in stratum.repeated
-        ),
+        value=math.fsum(parts),
         variance=variance,
-        plan=plan_repeats(
-            variance, _sources(engine, run, samples, chosen, scored), goal, max_epochs
-        ),
+        plan=plan,
         tallies=_tallies(engine, run, chosen),
+        bound=bound,
     )
+
+
+def _variance_of(variance: SplitVariance, run: Run) -> float:
+    samples = [each.samples for each in variance.strata]
+    return variance.predicted(samples, run.epochs) or 0.0
+
+
+def _bound(
+    engine: Engine, run: Run, opinion: Opinion, models: Sequence[str], margin: float
+) -> Bound:
+    if len(models) == 2:
+        question = Question(opinion, margin=margin, by_category=False)
+        compared = compare_models(engine, run.run_id, models, question)
+        found = compared.difference(compared.pairs[0]) or Difference()
+        return Bound(found.ci_low, found.ci_high, commands_needed(found, margin))
+    with transaction(engine, isolation_level="REPEATABLE READ") as session:
+        overlays = [overlay_of(session, run, opinion)]
+        counted = {
+            each.spec.id: each.tallies[0] for each in count_models(session, run, {}, overlays)
+        }
+    score = measure(counted[models[0]], opinion.rule).metrics[Metric.SCORE]
+    return Bound(score.ci_low, score.ci_high, None)
 
 
 def _sources(
@@ -124,18 +168,19 @@ def _sources(
     scored: Sequence[int],
 ) -> list[Source]:
     """Return the data sets of a pilot, whole where it asked a part of one that is still there."""
-    asked = [
-        sum(s.target is target and all(model in s.findings for model in models) for s in samples)
-        for target in TrueLabel
-    ]
-    coverage = [part / max(1, whole) for part, whole in zip(scored, asked, strict=True)]
-    return [
-        Source(
-            (each.malicious * coverage[0], (each.samples - each.malicious) * coverage[1]),
-            each.samples,
+    asked = Counter(s.target for s in samples if all(model in s.findings for model in models))
+    malicious, harmless = (
+        part / max(1, asked[target]) for part, target in zip(scored, TrueLabel, strict=True)
+    )
+    sources = []
+    for part in run.datasets:
+        dataset = _whole(engine, part, samples)
+        by_label = (
+            dataset.malicious * malicious,
+            (dataset.samples - dataset.malicious) * harmless,
         )
-        for each in [_whole(engine, dataset, samples) for dataset in run.datasets]
-    ]
+        sources.append(Source(by_label, dataset.samples))
+    return sources
 
 
 def _whole(engine: Engine, part: RunDataset, samples: Sequence[SampleAnswers]) -> RunDataset:
@@ -149,10 +194,8 @@ def _whole(engine: Engine, part: RunDataset, samples: Sequence[SampleAnswers]) -
 
 def _tallies(engine: Engine, run: Run, models: Sequence[str]) -> tuple[ModelTally, ...]:
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
-        tallies = {
-            each.spec.id: each.tallies[0]
-            for each in count_models(session, load_run(session, run.run_id), {})
-        }
+        counts = list(count_models(session, load_run(session, run.run_id), {}))
+    tallies = {count.spec.id: count.tallies[0] for count in counts}
     return tuple(tallies[model] for model in models)
 
 

@@ -1,25 +1,30 @@
 """Systems of guards: the search over the verdicts of a run, and the file of what it finds."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 from sqlalchemy import Engine
 
-from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.suspicion import LEAST_SCORED, Guard, Guards, SuspicionRule
+from aegish_dist.core.metric import Metric
+from aegish_dist.core.text import known
 from aegish_dist.db.engine import in_transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import ReportError
-from aegish_dist.files import replacing_text
-from aegish_dist.opinion_files import render_policy
-from aegish_dist.pipeline.audit import require_new
+from aegish_dist.files import replacing_text, require_new
+from aegish_dist.findings.leaderboard import takes_part
+from aegish_dist.findings.systems import SystemsData
+from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.opinions.opinion_files import render_policy
+from aegish_dist.opinions.policy import Origin, apply_policy, decided_fingerprint
+from aegish_dist.opinions.scoring import ACTIONS, ScoringRule
+from aegish_dist.opinions.suspicion import Guard, Guards, SuspicionRule
 from aegish_dist.pipeline.opinions import read_guards
-from aegish_dist.report.decision import BASELINE
 from aegish_dist.report.quality import with_interval
-from aegish_dist.report.systems import SystemsData
-from aegish_dist.statistics.policy_search import Requirements, search_policies
+from aegish_dist.statistics.policy_search import PolicySearch, Requirements, search_policies
+from aegish_dist.statistics.thresholds import scaled
 
 
 def search_run(
@@ -52,15 +57,24 @@ def search_run(
     scored = {each.name: sum(e is not None for e in each.suspicion) for each in guards.guards}
     others = {name: number for name, number in scored.items() if name not in names}
     run = in_transaction(engine, load_run, run_id)
-    return SystemsData(run, opinion, guards.rule(rule), requirements, names, others, found)
+    return SystemsData(
+        run=run,
+        opinion=opinion,
+        rule=guards.rule(rule),
+        requirements=requirements,
+        models=names,
+        models_left_out=others,
+        found=found,
+        own=[guard.name for guard in chosen if guard.own],
+        origin=_origin(run_id, guards, opinion.rule, found),
+    )
 
 
 def _takes_part(guard: Guard, among: Guards) -> bool:
-    scored: dict[bool, list[bool]] = {True: [], False: []}
-    for decision, suspicion in zip(among.decisions, guard.suspicion, strict=True):
-        scored[decision.dangerous].append(suspicion is not None)
-    enough = all(sum(each) >= LEAST_SCORED * len(each) for each in scored.values())
-    return enough and not guard.name.startswith(BASELINE)
+    asked = Counter(decision.dangerous for decision in among.decisions)
+    suspicions = zip(among.decisions, guard.suspicion, strict=True)
+    scored = Counter(decision.dangerous for decision, known in suspicions if known is not None)
+    return takes_part(guard.name, (scored[True], scored[False]), (asked[True], asked[False]))
 
 
 def write_winner(data: SystemsData, path: Path) -> None:
@@ -70,16 +84,39 @@ def write_winner(data: SystemsData, path: Path) -> None:
     chance, an OutputError that there is such a file, or that it cannot be written.
     """
     require_new(path)
-    winner = data.choices.get(data.winner or "")
-    if winner is None:
+    winner, estimate, origin = data.winning, data.found.winner_estimate, data.origin
+    if winner is None or estimate is None or origin is None:
         any_kept = any(data.choices.values())
         why = "is surely better than chance" if any_kept else "keeps to the bounds"
         raise ReportError(f"nothing is written to {path}: no system {why}")
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).strip("._-") or "found"
+    policy = replace(winner.best.policy, name=name)
     with replacing_text(path) as stream:
         stream.write(
             f"# Found by `aegish-dist policies search` in run {data.run.run_id}: score"
-            f" {with_interval(winner.estimate.score)} on other commands,\n# judged by"
+            f" {with_interval(estimate.score)} on other commands,\n# judged by"
             f" {data.opinion.rule.name}, suspicion by {data.rule.name}.\n"
         )
-        stream.write(render_policy(replace(winner.best.policy, name=name)))
+        stream.write(render_policy(policy.sealed(origin)))
+
+
+def _origin(run_id: str, guards: Guards, rule: ScoringRule, found: PolicySearch) -> Origin | None:
+    """Return what the winner was chosen on, and its estimates out of fold."""
+    if found.winner is None or found.winner_estimate is None:
+        return None
+    policy, estimate = getattr(found, found.winner).best.policy, found.winner_estimate
+    estimates = {}
+    # A search knows stops alone: of a warning that neither stops nor passes its score differs.
+    if all(rule.is_acceptance(action) is not rule.is_detection(action) for action in ACTIONS):
+        estimates = {
+            Metric.SCORE: estimate.score,
+            Metric.DETECTION_RATE: estimate.detection_rate,
+            Metric.ACCEPTANCE_RATE: scaled(estimate.false_positive_rate, -1, 1),
+            Metric.FALSE_POSITIVE_RATE: estimate.false_positive_rate,
+        }
+    return Origin(
+        run=run_id,
+        decided=decided_fingerprint(apply_policy(policy, guards), guards, rule),
+        marks=frozenset().union(*guards.marks),
+        estimates={name: known(asdict(each)) for name, each in estimates.items()},
+    )

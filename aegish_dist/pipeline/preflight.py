@@ -15,15 +15,15 @@ from msgspec import Struct
 
 from aegish_dist.core.model import HTTP_FORMATS, CallParameters, ModelSpec, WireFormat
 from aegish_dist.core.outcome import ErrorClass
-from aegish_dist.core.parsing import ACTIONS, judge
 from aegish_dist.core.run import Prompt, is_arm_of
 from aegish_dist.core.secrets import origin
 from aegish_dist.core.text import counted
 from aegish_dist.errors import AegishError, ConfigError, ProviderError
+from aegish_dist.opinions.parsing import ACTIONS, judge
 from aegish_dist.pipeline.plan import require_prices, summary
 
 if TYPE_CHECKING:
-    from aegish_dist.models.catalog import ModelEntry
+    from aegish_dist.models.entries import ModelEntry
     from aegish_dist.pipeline.plan import Request, RunPlan
     from aegish_dist.pipeline.workspace import Observer, Workspace
     from aegish_dist.providers.session import ProviderSession

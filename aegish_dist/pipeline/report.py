@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 from enum import StrEnum
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -11,13 +11,11 @@ from msgspec.structs import replace
 from sqlalchemy import Engine
 
 from aegish_dist.core.failures import TimedFailures, stretch_of
-from aegish_dist.core.opinion import JsonObject, Opinion, Snapshot, overlay_effect
+from aegish_dist.core.metric import Metric
 from aegish_dist.core.outcome import ErrorClass, Outcome, ScoredAnswer
-from aegish_dist.core.policy import POLICY_PREFIX
 from aegish_dist.core.run import Run
 from aegish_dist.core.status import FailedCalls
-from aegish_dist.core.suspicion import OWN_NUMBER, Guards
-from aegish_dist.core.text import printable
+from aegish_dist.core.text import JsonObject, printable
 from aegish_dist.db.answers import TEXT_CHARS, read_grid
 from aegish_dist.db.counting import (
     answer_span,
@@ -32,6 +30,21 @@ from aegish_dist.db.fleet import Fleet, ModelBlock, living_fleet
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.verdict_reader import SqlScoring
 from aegish_dist.errors import ReportError
+from aegish_dist.findings.comparison import ComparisonData
+from aegish_dist.findings.leaderboard import adjusted_p, ranked_entries
+from aegish_dist.findings.recommendation import (
+    TAKE_MARGIN,
+    Incomplete,
+    Recommendation,
+    contest,
+    recommend,
+)
+from aegish_dist.findings.snapshot import Snapshot, overlay_effect
+from aegish_dist.findings.systems import SystemsData
+from aegish_dist.findings.thresholds import CalibrationData
+from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.opinions.policy import POLICY_PREFIX
+from aegish_dist.opinions.suspicion import OWN_NUMBER, Guards
 from aegish_dist.pipeline.aggregate import (
     ONE_VIEW,
     current_snapshot,
@@ -41,15 +54,17 @@ from aegish_dist.pipeline.aggregate import (
 )
 from aegish_dist.pipeline.compare import Question, compare_models
 from aegish_dist.pipeline.opinions import overlay_of, read_guards
-from aegish_dist.pipeline.status import over_budget
-from aegish_dist.report.data import ComparisonData, FailureCount, Halted, ReportData
+from aegish_dist.pipeline.policy_entries import with_policies
+from aegish_dist.report.data import FailureCount, Halted, ReportData
 from aegish_dist.report.layout import Fact
-from aegish_dist.statistics.document import with_policies
+from aegish_dist.report.names import NAME_WIDTH, short_names
+from aegish_dist.report.numbers import format_usd
+from aegish_dist.report.systems import systems_fact
+from aegish_dist.report.thresholds import threshold_fact
+from aegish_dist.statistics.paired_difference import Difference
 
 if TYPE_CHECKING:
     from aegish_dist.report.page.grid import Grid
-    from aegish_dist.report.scores import CalibrationData
-    from aegish_dist.report.systems import SystemsData
 
 
 class ReportPart(StrEnum):
@@ -77,6 +92,7 @@ def report_data(
     *,
     parts: Collection[ReportPart] = (),
     bounds: Mapping[str, float] | None = None,
+    take_margin: float = TAKE_MARGIN,
 ) -> ReportData:
     """Gather what a report shows.
 
@@ -85,6 +101,7 @@ def report_data(
         snapshot_id: A stored snapshot; the current verdicts when None.
         bounds: Fields of `Requirements`, within which systems of guards are searched; without
             any, only `ReportPart.SYSTEMS` searches.
+        take_margin: Of the score, how much worse than the best a guard may be that is recommended.
 
     Raises:
         ReportError: The run has no verdict yet, or no such snapshot, or this has other verdicts
@@ -126,20 +143,32 @@ def report_data(
     if known and ReportPart.SCORES in parts:
         scores = _scores(engine, run_id, known, guards=guards)
     advised = snapshot_id is None and ReportPart.ADVICE in parts
+    fitted = None
+    if advised and shown.opinion and not _is_too_much(run, snapshot):
+        chosen: dict[str, Any] = {"known": shown, "guards": guards}
+        if isinstance(systems, SystemsData):
+            chosen["criterion"] = systems.requirements.criterion
+        fitted = _scores(engine, run_id, shown.opinion, **chosen)
+    halted = list(_halted(run, fleet, snapshot))
+    comparison = _comparison(engine, run, shown, parts) if is_current else None
     return ReportData(
         run=run,
         snapshot=shown,
+        recommendation=_recommendation(
+            engine, run, shown, comparison, is_current=is_current, margin=take_margin
+        ),
+        incomplete=_incomplete(run, snapshot, halted),
         failures=[
             failure
             for spec in run.models
             for failure in _failures(spec.id, attempts, unanswered[spec.id])
         ],
-        halted=list(_halted(run, fleet, snapshot)),
+        halted=halted,
         effect=effect,
-        comparison=_comparison(engine, run, shown, parts) if is_current else None,
-        scores=None if scores is None else scores.document,
-        score_tables=() if scores is None else scores.sections,
-        advice=[*_advice(engine, run, shown, guards, systems)] if advised else [],
+        comparison=comparison,
+        scores=scores,
+        thresholds=fitted,
+        advice=[*_advice(run, shown, fitted, systems)] if advised else [],
         guards=guards if ReportPart.GUARDS in parts else None,
         systems=systems,
         failure_times=failure_times,
@@ -160,9 +189,74 @@ def _comparison(
     return compare_models(engine, run.run_id, question=question)
 
 
-def _scores(
-    engine: Engine, run_id: str, opinion: Opinion, **chosen: Any
-) -> "CalibrationData | None":
+def _recommendation(
+    engine: Engine,
+    run: Run,
+    snapshot: Snapshot,
+    comparison: ComparisonData | None,
+    *,
+    is_current: bool,
+    margin: float,
+) -> Recommendation:
+    """Say what to take; guards are compared with the best where the verdicts are still there."""
+    among = contest(ranked_entries(snapshot.document), adjusted_p(snapshot.pair_p))
+    differences: Mapping[str, Difference] = {}
+    if among.best is not None and among.wanted and is_current and snapshot.opinion is not None:
+        best = among.best.model
+        if comparison is None:
+            question = Question(snapshot.opinion, gate=True, by_category=False)
+            compared = [best, *(guard.model for guard in among.wanted)]
+            comparison = compare_models(engine, run.run_id, compared, question)
+        differences = comparison.against(best, Metric.SCORE)
+    return recommend(among, differences, margin)
+
+
+def _incomplete(run: Run, snapshot: Snapshot, halted: Sequence[Halted]) -> Incomplete | None:
+    """Return what is missing of a run; None where nothing is."""
+    missing = {
+        entry["model"]: (entry["counts"]["planned"] or 0) - (entry["counts"]["done"] or 0)
+        for entry in snapshot.document["models"]
+    }
+    number = sum(max(each, 0) for each in missing.values())
+    if not number:
+        return None
+    states = dict.fromkeys(each.state for each in halted)
+    resume = ("resume", "--run-id", run.run_id)
+    if ModelBlock.OVER_BUDGET in states:
+        cap, options = _higher_caps(run, snapshot)
+        why = f"the cap of {format_usd(float(cap))} is reached"
+        return Incomplete(number, why, (*resume, *options))
+    return Incomplete(number, ", ".join(states) or "the run has not ended", resume)
+
+
+def _higher_caps(run: Run, snapshot: Snapshot) -> tuple[Decimal, list[str]]:
+    """Return the cap that is reached, and options with caps under which the run can end."""
+    spent, needed = dict[str, Decimal](), dict[str, Decimal]()
+    for entry in snapshot.document["models"]:
+        planned, done = entry["counts"]["planned"] or 0, entry["counts"]["done"] or 0
+        cost = Decimal(str(entry["cost"]["total_usd"] or 0))
+        spent[entry["model"]] = cost
+        needed[entry["model"]] = cost * planned / done if done else Decimal()
+    total, most = sum(needed.values(), Decimal()), max(needed.values())
+    cap, model_cap = run.caps
+    of_run = cap is not None and sum(spent.values()) >= cap
+    reached = cap if of_run else model_cap
+    options: list[str] = []
+    if cap is not None and total >= cap:
+        options += ["--max-cost", str(_rounded_up(total))]
+    if model_cap is not None and most >= model_cap:
+        options += ["--max-cost-per-model", str(_rounded_up(most))]
+    return reached or Decimal(), options
+
+
+def _rounded_up(usd: Decimal) -> Decimal:
+    """Return an amount with a fifth to spare, in two digits."""
+    ample = usd * Decimal("1.2")
+    step = Decimal(1).scaleb(ample.adjusted() - 1)
+    return (ample / step).to_integral_value(ROUND_CEILING) * step
+
+
+def _scores(engine: Engine, run_id: str, opinion: Opinion, **chosen: Any) -> CalibrationData | None:
     """Fit a threshold to each model; None where the run has too little to fit on."""
     from aegish_dist.pipeline.calibrate import calibrate  # noqa: PLC0415  for this part alone
 
@@ -177,7 +271,7 @@ def _systems(
     opinion: Opinion,
     guards: Guards | None,
     bounds: Mapping[str, float],
-) -> "SystemsData | str":
+) -> SystemsData | str:
     """Search for systems of models within bounds; return why there are none if it has no bound."""
     from aegish_dist.pipeline.policies import search_run  # noqa: PLC0415  for this part alone
     from aegish_dist.statistics.policy_search import Requirements  # noqa: PLC0415
@@ -194,27 +288,27 @@ def _systems(
         return str(error)
 
 
+def _is_too_much(run: Run, snapshot: Snapshot) -> bool:
+    return snapshot.verdicts > MOST_FITTED or len(run.models) > MOST_PAIRED
+
+
 def _advice(
-    engine: Engine,
     run: Run,
     snapshot: Snapshot,
-    guards: Guards | None,
-    systems: "SystemsData | str | None",
+    fitted: CalibrationData | None,
+    systems: SystemsData | str | None,
 ) -> Iterator[Fact]:
-    """Say which guard is best with a threshold, and which system of guards, where searched."""
-    chosen: dict[str, Any] = {"known": snapshot, "guards": guards}
-    found = None if isinstance(systems, str) else systems
-    if found:
-        chosen["criterion"] = found.requirements.criterion
-    if snapshot.verdicts > MOST_FITTED or len(run.models) > MOST_PAIRED:
+    """Say which threshold is shown to help, and which system of guards, where searched."""
+    if _is_too_much(run, snapshot):
         command = f"`aegish-dist calibrate --run-id {run.run_id}`"
-        yield Fact("With a threshold", f"{command} fits one to each model.")
-    elif snapshot.opinion:
-        fitted = _scores(engine, run.run_id, snapshot.opinion, **chosen)
-        if fitted and fitted.ranked:
-            yield fitted.advice
-    if found:
-        yield found.advice
+        yield Fact("With a threshold", f"{command} fits one to each guard.")
+    if fitted is not None:
+        names = short_names([model.model for model in fitted.models], NAME_WIDTH)
+        fact = threshold_fact(fitted, names)
+        if fact is not None:
+            yield fact
+    if isinstance(systems, SystemsData):
+        yield systems_fact(systems, short_names(systems.models, NAME_WIDTH))
 
 
 def _snapshot(
@@ -263,7 +357,7 @@ def _halted(run: Run, fleet: Fleet, snapshot: Snapshot) -> Iterator[Halted]:
     spent = {
         model: Decimal(str(entry["cost"]["total_usd"] or 0)) for model, entry in entries.items()
     }
-    over = over_budget(run, spent)
+    over = run.over_budget(spent)
     for model, entry in entries.items():
         counts, halt = entry["counts"], fleet.halt(run.run_id, model)
         if counts["done"] >= counts["planned"]:
@@ -292,7 +386,6 @@ def report_grid(engine: Engine, data: ReportData) -> "Grid":
 
     Of too many verdicts there is less, which a note of the grid says.
     """
-    from aegish_dist.report.names import short_names  # noqa: PLC0415
     from aegish_dist.report.page.grid import (  # noqa: PLC0415  with all of the page
         Grid,
         GridShape,

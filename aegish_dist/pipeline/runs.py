@@ -69,8 +69,11 @@ def recent_runs(engine: Engine, limit: int = 0) -> list[RunSummary]:
     return in_transaction(engine, list_runs, limit or None)
 
 
-def names_at_hand(settings: Settings) -> list[str]:
-    """Return ids and names of the newest runs if the store answers at once; nothing is started."""
+def names_at_hand(settings: Settings, *, guards: bool = False) -> list[str]:
+    """Return ids and names of the newest runs, or the guards of the newest one.
+
+    There are none unless the store answers at once; nothing is started.
+    """
     found: list[str] = []
 
     def look() -> None:
@@ -80,6 +83,9 @@ def names_at_hand(settings: Settings) -> list[str]:
             if url is not None:
                 with Session(open_engine(url)) as session:
                     newest = newest_names(session, COMPLETED)
+                    if guards:
+                        found.extend(spec.id for spec in load_run(session, newest[0][0]).models)
+                        return
                     found.extend(filter(None, chain.from_iterable(newest)))
 
     looking = Thread(target=look, daemon=True)  # a server that is away takes seconds to be so

@@ -17,18 +17,25 @@ from aegish_dist.core.verdict import Recording
 from aegish_dist.errors import ConfigError, InputError
 from aegish_dist.files import replacing_text
 from aegish_dist.inputs.checking import checked
-from aegish_dist.models.catalog import (
-    Catalog,
-    ProviderEntry,
-    is_contender,
-    is_model_id,
-    provider_name,
-)
+from aegish_dist.models.catalog import Catalog
+from aegish_dist.models.entries import ProviderEntry, is_contender, is_model_id, provider_name
 from aegish_dist.simulator.config import Fault, SimulatorConfig, read_scenario
 from aegish_dist.simulator.personas import PERSONAS
-from aegish_dist.simulator.server import SimulatorServer, run_forever, simulator_thread
+from aegish_dist.simulator.server import (
+    Simulator,
+    SimulatorServer,
+    run_forever,
+    simulator_thread,
+)
 
-__all__ = ["Fault", "SimulatorConfig", "SimulatorServer", "run_forever", "simulator_thread"]
+__all__ = [
+    "Fault",
+    "Simulator",
+    "SimulatorConfig",
+    "SimulatorServer",
+    "run_forever",
+    "simulator_thread",
+]
 """Names of the simulator that commands import from here."""
 
 DEFAULT_FORMAT = WireFormat.OPENAI
@@ -54,9 +61,6 @@ simulated = true
 default = false
 """
 """Entry of the simulated program, for an interpreter of this machine: no relay can serve it."""
-
-BATCH_SHARE = 0.5
-"""Price of a batched request as a share of that of a call, as the three vendors have it."""
 
 
 def simulator_config(
@@ -132,15 +136,14 @@ def catalog_for(
     arms = [model for model, _ in models if model != base_of(model)]
     tables = [
         f'[providers."{name}"]\nwire = "{wire}"\nbase_url = "{_root(url, wire)}"\n'
-        'key_variable = ""\nsimulated = true\n'
-        + ("" if wire.reads_prompt else CLASSIFIER)
-        + (f"batch_share = {BATCH_SHARE}\n" if wire.http and wire.http.batches else "")
+        'key_variable = ""\nsimulated = true\n' + ("" if wire.reads_prompt else CLASSIFIER)
         for name, wire in foreign.items()
         if name not in known
     ]
     entries = [
         f'[[models]]\nid = "{model}"\n'
         f'base_url = "{_root(url, wire, model)}"\nsimulated = true\ndefault = false\n'
+        + ("batch_share = 0\n" if provider_name(model) in known else "")
         + (f"output = {_inline(to_builtins(outputs[model]))}\n" if model in outputs else "")
         + "".join(_variant(arm, outputs) for arm in arms if base_of(arm) == model)
         for model, wire in {base_of(model): wire for model, wire in models}.items()

@@ -54,7 +54,7 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
         batches = batch_totals(session, run_id)
         stored = failed_kinds(session, run_id, LATELY.total_seconds(), LAST_ERRORS)
         spent = costs_of(progress)
-        over = over_budget(run, spent) | _out_of_money(session, run, spent, batches)
+        over = run.over_budget(spent) | _out_of_money(session, run, spent, batches)
         aggregation = newest_aggregation(session, run_id)
     # A worker reports what it held for a moment after its last verdict is stored.
     open_ = {spec.id for spec in run.models if _missing(run, progress[spec.id], spec.id)}
@@ -107,14 +107,6 @@ def _joint_state(models: tuple[ModelStatus, ...]) -> State:
     states = {model.state for model in models}
     order = (State.RUNNING, State.WAITING, State.PARKED, State.OVER_BUDGET, *HELD)
     return next((state for state in order if state in states), State.COMPLETE)
-
-
-def over_budget(run: Run, spent: Mapping[str, Decimal]) -> set[str]:
-    """Return the models that have spent, in USD, what they may, whether or not a worker lives."""
-    cap, model_cap = run.caps
-    if cap is not None and sum(spent.values()) >= cap:
-        return set(spent)
-    return {model for model, cost in spent.items() if model_cap is not None and cost >= model_cap}
 
 
 def _out_of_money(

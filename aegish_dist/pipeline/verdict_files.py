@@ -16,13 +16,12 @@ from msgspec.structs import replace
 from sqlalchemy import Engine, text
 
 from aegish_dist import __version__
-from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.output import Output
 from aegish_dist.core.run import Run
 from aegish_dist.db.engine import in_transaction, transaction
 from aegish_dist.db.runs import load_run, unused_run_id
 from aegish_dist.db.verdict_reader import NO_CHANGES, export
-from aegish_dist.db.verdicts import RunImport, settle
+from aegish_dist.db.verdicts import RunImport, StoredRunVerdicts, settle
 from aegish_dist.errors import (
     ConfigError,
     DatasetError,
@@ -43,6 +42,7 @@ from aegish_dist.interchange.record import (
     scored_records,
 )
 from aegish_dist.interchange.verdict_files import Decoder, format_of, read_rows
+from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.pipeline.verdicts import reparse_run
 
@@ -228,15 +228,7 @@ def _import(
         run = Run(run_id, now, name, "import", __version__, None, None, 1, (), ())
         target = RunImport(session, run, known)
         for path in paths:
-            for rows in _batches(read_rows(path, checker, predicted)):
-                try:
-                    target.add([(row.record, row.about) for row in rows])
-                except SecondVerdictError as error:
-                    raise DatasetError(
-                        "holds a second verdict of one model about one sample in one epoch, in"
-                        " this file or one before; give repeats different epochs",
-                        source=str(path),
-                    ) from error
+            for rows in add_verdicts(target, path, checker, predicted):
                 verdicts += len(rows)
                 epochs = max(epochs, *(row.record.epoch for row in rows))
                 negative_times += sum(row.negative_time for row in rows)
@@ -247,7 +239,26 @@ def _import(
         return Imported(run.run_id, verdicts, target.models, target.samples, negative_times, unread)
 
 
-def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
+def add_verdicts(
+    target: RunImport | StoredRunVerdicts,
+    path: Path,
+    checker: RecordChecker,
+    predicted: Decoder | None = None,
+) -> Iterator[list[Row]]:
+    """Add the verdicts of a file to a run, batch by batch; yield each batch once it is added."""
+    for rows in batches(read_rows(path, checker, predicted)):
+        try:
+            target.add([(row.record, row.about) for row in rows])
+        except SecondVerdictError as error:
+            raise DatasetError(
+                "holds a second verdict of one model about one sample in one epoch, in"
+                " this file or one before; give repeats different epochs",
+                source=str(path),
+            ) from error
+        yield rows
+
+
+def batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
     batch: list[Row] = []
     size = 0
     for row in rows:

@@ -16,25 +16,15 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.failures import TimedFailures
 from aegish_dist.core.model import ModelSpec, WireFormat
-from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.outcome import Outcome, ScoredAnswer
-from aegish_dist.core.output import FIRST_VERSION, Output
-from aegish_dist.core.parsing import judge
+from aegish_dist.core.output import Output
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.scoring import ScoringRule
 from aegish_dist.core.text import did_you_mean, shortened
 from aegish_dist.core.verdict import Completion
-from aegish_dist.core.verdict_query import (
-    Correctness,
-    JudgedVerdict,
-    ListedPart,
-    ShownSample,
-    VerdictFilter,
-)
-from aegish_dist.db.counting import PerModel, failures_by_time, find_snapshot
+from aegish_dist.db.counting import failures_by_time, find_snapshot
 from aegish_dist.db.engine import execute, in_transaction, transaction
-from aegish_dist.db.runs import load_run, save_spec
+from aegish_dist.db.runs import PerModel, load_run, save_spec
 from aegish_dist.db.tables import VerdictKey
 from aegish_dist.db.verdict_reader import (
     FoundSample,
@@ -46,6 +36,17 @@ from aegish_dist.db.verdict_reader import (
 )
 from aegish_dist.db.verdicts import Reading, StoredAnswer, next_answers, write_readings
 from aegish_dist.errors import ConfigError, ReportError, StoreError
+from aegish_dist.opinions.mapping import FIRST_VERSION, tokens_of
+from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.opinions.parsing import judge
+from aegish_dist.opinions.scoring import ScoringRule
+from aegish_dist.opinions.verdict_query import (
+    Correctness,
+    JudgedVerdict,
+    ListedPart,
+    ShownSample,
+    VerdictFilter,
+)
 from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.pipeline.runs import require_asked, require_names
 from aegish_dist.pipeline.workspace import SILENT, Observer
@@ -335,7 +336,7 @@ def reparse_run(
 
 
 def _require_tokens(old: ModelSpec, new: ModelSpec) -> None:
-    asked, wanted = (each.output.tokens if each.output else () for each in (old, new))
+    asked, wanted = (tokens_of(each.output) if each.output else () for each in (old, new))
     if asked != wanted and old.wire is not WireFormat.IMPORTED:
         kept = " and ".join(map(str, map(list, asked))) or "no tokens"
         problem = f"log probabilities of {old.id} are not stored, and it was asked for {kept}"
@@ -354,7 +355,7 @@ def _read(answer: StoredAnswer, spec: ModelSpec) -> Reading | None:
     """
     if _is_unread(answer, spec):
         return None
-    beside = spec.wire is WireFormat.IMPORTED or spec.output is None or bool(spec.output.tokens)
+    beside = spec.wire is WireFormat.IMPORTED or spec.output is None or bool(tokens_of(spec.output))
     completion = Completion(answer.text, suspicion=answer.reading.suspicion if beside else None)
     found = judge(completion, answer.command, spec.output)
     number = None if found.completion is None else found.completion.suspicion

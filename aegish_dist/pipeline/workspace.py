@@ -5,17 +5,15 @@ Each part is imported where it is opened, so that a command pays for nothing els
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from aegish_dist.core.secrets import SecretStr
-from aegish_dist.settings import Settings
-from aegish_dist.telemetry.tracing import finish_tracing, start_tracing
+from aegish_dist.pipeline.store import Store
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -26,41 +24,8 @@ if TYPE_CHECKING:
     from aegish_dist.models.credentials import Credentials
 
 
-PRICES = "list-prices.json"  # name of the file in the cache folder that keeps list prices
-
-
-class Workspace:
+class Workspace(Store):
     """The store, the queue and the catalog that the settings name, or the embedded ones."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-
-    @cached_property
-    def database_url(self) -> str:
-        """URL of the store; starts the embedded server when none is configured."""
-        if self.settings.database_url is not None:
-            return self.settings.database_url.get_secret_value()
-        from aegish_dist.db.embedded import embedded_server  # noqa: PLC0415
-
-        return embedded_server(self.settings.home).url
-
-    @cached_property
-    def raw_engine(self) -> Engine:
-        """The store, whatever its schema."""
-        from aegish_dist.db.engine import open_engine  # noqa: PLC0415
-
-        return open_engine(self.database_url)
-
-    @cached_property
-    def engine(self) -> Engine:
-        """The store at this version's schema; the embedded one is migrated on the way."""
-        from aegish_dist.db.schema import require_current, upgrade  # noqa: PLC0415
-
-        if self.settings.embedded_database:
-            upgrade(self.raw_engine)
-        else:
-            require_current(self.raw_engine)
-        return self.raw_engine
 
     @cached_property
     def app(self) -> Celery:
@@ -74,9 +39,9 @@ class Workspace:
     @cached_property
     def catalog(self) -> Catalog:
         """The model catalog with the user's own laid over it."""
-        from aegish_dist.models.catalog import Catalog  # noqa: PLC0415
+        from aegish_dist.models.catalog import LIST_PRICES, Catalog  # noqa: PLC0415
 
-        return Catalog.load(self.settings.catalog, self.settings.cache / PRICES)
+        return Catalog.load(self.settings.catalog, self.settings.cache / LIST_PRICES)
 
     @cached_property
     def credentials(self) -> Credentials:
@@ -84,19 +49,6 @@ class Workspace:
         from aegish_dist.models.credentials import Credentials  # noqa: PLC0415
 
         return Credentials(self.catalog, self.environ)
-
-    @property
-    def environ(self) -> dict[str, str]:
-        return dict(os.environ)
-
-    def __enter__(self) -> Self:
-        start_tracing(self.environ)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if "raw_engine" in vars(self):
-            self.raw_engine.dispose()
-        finish_tracing()
 
 
 def worker_queues(models: str | None) -> list[str]:

@@ -1,7 +1,5 @@
 """Anthropic messages."""
 
-from collections.abc import Mapping
-
 from aegish_dist.core.model import CallParameters, ModelSpec, Structured
 from aegish_dist.core.outcome import StopKind
 from aegish_dist.core.run import Prompt
@@ -15,6 +13,7 @@ from aegish_dist.providers.contract import (
     stop_kind,
     template,
 )
+from aegish_dist.providers.lenient import Headers, JsonObject
 
 # Read on 2026-11-23: the vendor's API pages and the clients of others send this version with
 # `x-api-key`. The vendor's Python SDK 2.12 sends 2026-10-21 with `Authorization: Bearer`; nothing
@@ -59,7 +58,7 @@ def request_headers(key: str | None) -> dict[str, str]:
     return version if key is None else version | {"x-api-key": key}
 
 
-def decode(payload: object, headers: Mapping[str, str]) -> Completion:
+def decode(payload: object, headers: Headers) -> Completion:
     body = lenient.mapping(payload)
     content = body.get("content")
     if not isinstance(content, list):
@@ -80,7 +79,7 @@ def decode(payload: object, headers: Mapping[str, str]) -> Completion:
     )
 
 
-def _usage(usage: Mapping[str, object]) -> Usage:
+def _usage(usage: JsonObject) -> Usage:
     """Count cached tokens as input, which Anthropic reports apart from it."""
     written = lenient.mapping(usage.get("cache_creation"))
     output = lenient.mapping(usage.get("output_tokens_details"))

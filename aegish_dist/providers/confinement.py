@@ -31,18 +31,29 @@ OUTLIVED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # the worker alone sa
 CANNOT_BE_CONFINED = 126  # exit code of shells for a command that is not executable
 KILLED_FIRST = b"1000"  # by the kernel, where memory is short
 
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP = 1, 4, 24
-PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
+PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
+PR_CAPBSET_DROP = 24
+PR_SET_CHILD_SUBREAPER = 36
+PR_SET_NO_NEW_PRIVS = 38
 MOST_CAPABILITIES = 64
 
 # Landlock: linux/landlock.h. The numbers of its calls are the same on every architecture.
-CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
+CREATE_RULESET = 444
+ADD_RULE = 445
+RESTRICT_SELF = 446
 PATH_BENEATH = 1
 SCOPES = 0b11  # no abstract socket, and no process, outside of the domain is reached
 SCOPES_FROM = 6
-EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
-MAKE_CHAR, MAKE_BLOCK = 1 << 6, 1 << 11
-REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
+EXECUTE = 1 << 0
+WRITE_FILE = 1 << 1
+READ_FILE = 1 << 2
+READ_DIR = 1 << 3
+MAKE_CHAR = 1 << 6
+MAKE_BLOCK = 1 << 11
+REFER = 1 << 13
+TRUNCATE = 1 << 14
+IOCTL_DEV = 1 << 15
 FIRST_RIGHTS = (1 << 13) - 1
 LATER_RIGHTS = {2: REFER, 3: TRUNCATE, 5: IOCTL_DEV}  # by the version that brought them
 OF_FILES = EXECUTE | READ_FILE | WRITE_FILE | TRUNCATE | IOCTL_DEV
@@ -110,7 +121,8 @@ class FileRules:
             made = self._made()
             if self._ruleset is not None:
                 os.close(self._ruleset)
-            self._ruleset, self._times = made, times
+            self._ruleset = made
+            self._times = times
         return self._ruleset
 
     def _made(self) -> int:
@@ -171,10 +183,17 @@ def _error(what: str) -> OSError:
 
 
 # The filter of system calls: linux/seccomp.h, linux/filter.h and the tables of calls.
-LOAD, IF_EQUAL, IF_AT_LEAST, RETURN = 0x20, 0x15, 0x35, 0x06
-PLACE_OF_NUMBER, PLACE_OF_ARCHITECTURE, PLACE_OF_ARGUMENTS = 0, 4, 16
-ALLOW, ANSWER = 0x7FFF0000, 0x00050000
-SET_MODE_FILTER, GET_ACTION_AVAILABLE = 1, 2
+LOAD = 0x20
+IF_EQUAL = 0x15
+IF_AT_LEAST = 0x35
+RETURN = 0x06
+PLACE_OF_NUMBER = 0
+PLACE_OF_ARCHITECTURE = 4
+PLACE_OF_ARGUMENTS = 16
+ALLOW = 0x7FFF0000
+ANSWER = 0x00050000
+SET_MODE_FILTER = 1
+GET_ACTION_AVAILABLE = 2
 WITHOUT_MITIGATION = 1 << 2  # of speculation, which would slow guards down before Linux 5.16
 OTHER_NUMBERS = 0x40000000  # calls of the x32 architecture begin there
 F_SETLEASE = 1024
@@ -182,46 +201,44 @@ ATTRIBUTES_OF_FILES = (0x40086602, 0x401C5820, 0x40806685, 0x800C6613)
 """Requests of ioctl(2): FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, FS_IOC_ENABLE_VERITY and
 FS_IOC_SET_ENCRYPTION_POLICY."""
 
-REFUSED = (
-    "setpriority", "sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr",
-    "ioprio_set", "shmget", "shmat", "shmctl", "semget", "semop", "semctl", "semtimedop",
-    "msgget", "msgsnd", "msgrcv", "msgctl", "add_key", "request_key", "keyctl", "io_uring_setup",
-)  # fmt: skip
-"""Calls that change other processes of the user, or leave behind memory that no limit counts, and
-`io_uring`, which makes calls that no filter sees."""
-UNSUPPORTED = (
-    "setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr",
-    "setxattrat", "removexattrat", "file_setattr",
-)  # fmt: skip
-"""Calls that programs such as cp(1) do without where a file system does not know them."""
-PRETENDED = (
-    "chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat", "utime",
-    "utimes", "futimesat", "utimensat",
-)  # fmt: skip
-"""Calls that do nothing and report success: Landlock leaves them open for all files of the user,
-and most programs that set the mode of a file of their own need no effect."""
-NUMBERS = """
-    chmod 90 -          fchmod 91 52          fchmodat 268 53          fchmodat2 452 452
-    chown 92 -          fchown 93 55          lchown 94 -              fchownat 260 54
-    utime 132 -         utimes 235 -          futimesat 261 -          utimensat 280 88
-    setxattr 188 5      lsetxattr 189 6       fsetxattr 190 7          setxattrat 463 463
-    removexattr 197 14  lremovexattr 198 15   fremovexattr 199 16      removexattrat 466 466
-    file_setattr 469 469                      ioctl 16 29              fcntl 72 25
+# Calls that change other processes of the user, or leave behind memory that no limit counts, and
+# `io_uring`, which makes calls that no filter sees.
+REFUSED = """
     shmget 29 194       shmat 30 196          shmctl 31 195
     semget 64 190       semop 65 193          semctl 66 191            semtimedop 220 192
     msgget 68 186       msgsnd 69 189         msgrcv 70 188            msgctl 71 187
     add_key 248 217     request_key 249 218   keyctl 250 219           io_uring_setup 425 425
-    setpriority 141 140 ioprio_set 251 30     prlimit64 302 261        seccomp 317 277
-    sched_setparam 142 118                    sched_setscheduler 144 119
-    sched_setaffinity 203 122                 sched_setattr 314 274
+    setpriority 141 140 ioprio_set 251 30     sched_setattr 314 274    sched_setparam 142 118
+    sched_setscheduler 144 119                sched_setaffinity 203 122
 """
-"""Numbers of calls on x86-64 and on aarch64, which has no call that is marked by `-`."""
-CALLS: dict[str, dict[str, int]] = {"x86_64": {}, "aarch64": {}}
-_words = NUMBERS.split()
-for _name, _x86_64, _aarch64 in zip(_words[::3], _words[1::3], _words[2::3], strict=True):
-    CALLS["x86_64"][_name] = int(_x86_64)
-    if _aarch64 != "-":
-        CALLS["aarch64"][_name] = int(_aarch64)
+# Calls that programs such as cp(1) do without where a file system does not know them.
+UNSUPPORTED = """
+    setxattr 188 5      lsetxattr 189 6       fsetxattr 190 7          setxattrat 463 463
+    removexattr 197 14  lremovexattr 198 15   fremovexattr 199 16      removexattrat 466 466
+    file_setattr 469 469
+"""
+# Calls that do nothing and report success: Landlock leaves them open for all files of the user, and
+# most programs that set the mode of a file of their own need no effect.
+PRETENDED = """
+    chmod 90 -          fchmod 91 52          fchmodat 268 53          fchmodat2 452 452
+    chown 92 -          fchown 93 55          lchown 94 -              fchownat 260 54
+    utime 132 -         utimes 235 -          futimesat 261 -          utimensat 280 88
+"""
+OTHERS = "ioctl 16 29  fcntl 72 25  prlimit64 302 261  seccomp 317 277"
+"""As the three above, numbers of calls on x86-64, and on aarch64, which has none marked by `-`."""
+
+
+def _numbers(table: str) -> dict[str, dict[str, int]]:
+    """Return the numbers of a table by machine and name."""
+    words = table.split()
+    rows = list(zip(words[::3], words[1::3], words[2::3], strict=True))
+    return {
+        "x86_64": {name: int(number) for name, number, _ in rows},
+        "aarch64": {name: int(number) for name, _, number in rows if number != "-"},
+    }
+
+
+CALLS = _numbers(REFUSED + UNSUPPORTED + PRETENDED + OTHERS)
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 MACHINE = os.uname().machine
 
@@ -237,16 +254,11 @@ def filter_of(machine: str) -> bytes:
         (IF_AT_LEAST, 0, 1, OTHER_NUMBERS),
         (RETURN, 0, 0, ANSWER | errno.ENOSYS),
     ]
-    answers = {
-        **dict.fromkeys(REFUSED, errno.EPERM),
-        **dict.fromkeys(UNSUPPORTED, errno.ENOTSUP),
-        **dict.fromkeys(PRETENDED, 0),
-    }
-    for name, answer in answers.items():
-        if name in calls:
-            steps += [(IF_EQUAL, 0, 1, calls[name]), (RETURN, 0, 0, ANSWER | answer)]
     refused = ANSWER | errno.EPERM
     unsupported = ANSWER | errno.ENOTSUP
+    for table, answer in ((REFUSED, refused), (UNSUPPORTED, unsupported), (PRETENDED, ANSWER)):
+        for number in _numbers(table)[machine].values():
+            steps += [(IF_EQUAL, 0, 1, number), (RETURN, 0, 0, answer)]
     # Limits of the process itself are its own business.
     steps += _by_argument(calls["prlimit64"], 0, {0: ALLOW}, other=refused)
     # A lease on a file of the package would make each start of a supervisor wait.

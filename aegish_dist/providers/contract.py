@@ -3,9 +3,10 @@
 import json
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from importlib.resources import files
 from typing import Protocol, cast
 
-from msgspec import Struct
+from msgspec import Struct, toml
 
 from aegish_dist.core.model import CallParameters, ModelSpec, RateHint, WireFormat
 from aegish_dist.core.outcome import StopKind
@@ -92,35 +93,25 @@ ANSWER_SCHEMA: Mapping[str, object] = {
 """The JSON that our prompts ask for, in the subset of JSON Schema that all vendors take: Anthropic
 refuses bounds of a number, and the grammars of local servers do not know them."""
 
-OUR_FIELDS = frozenset(
-    {
-        *("model", "models", "messages", "contents", "system", "systemInstruction", "input"),
-        *("system_instruction", "prompt", "stream", "tools", "functions", "tool_choice"),
-        *("toolConfig", "tool_config", "plugins", "web_search_options", "mcp_servers"),
-        *("search_parameters", "enable_search", "web_search", "chat_template", "preset"),
-        *("container", "background", "cachedContent", "cached_content"),
-        *("n", "best_of", "candidateCount", "candidate_count"),
-    }
+
+class _Parameters(Struct, frozen=True, forbid_unknown_fields=True):
+    ours: frozenset[str]
+    bounds: frozenset[str]
+    tier_fields: frozenset[str]
+    tiers: frozenset[str]
+
+
+_PARAMETERS = toml.decode(
+    files(__package__).joinpath("parameters.toml").read_bytes(), type=_Parameters
 )
-"""Fields of a body that would change what is asked, or multiply what it costs."""
-BOUNDS = frozenset(
-    {
-        *("max_tokens", "max_completion_tokens", "max_new_tokens"),
-        *("max_output_tokens", "maxOutputTokens"),
-    }
-)
-TIER_FIELDS = frozenset({"service_tier", "serviceTier", "speed"})
-TIERS = frozenset({"auto", "default", "flex", "on_demand", "standard", "standard_only"})
-"""Tiers of service that cost no more than a request without `TIER_FIELDS`; others cost up to six
-times as much (OpenAI, Anthropic, Gemini, Groq; read on 2026-11-23)."""
 
 
 def require_harmless(spec: ModelSpec, parameters: CallParameters) -> None:
     """Refuse a model whose own parameters, which come from a run, would replace fields of ours.
 
     Raises:
-        ConfigError: A parameter is among `OUR_FIELDS`, asks for a dearer tier, or allows more
-            output than the run does.
+        ConfigError: A parameter is ours to set, asks for a dearer tier, or allows more output than
+            the run does.
     """
     own = spec.parameters
     nested = [own[name] for name in ("generationConfig", "generation_config") if name in own]
@@ -132,12 +123,13 @@ def require_harmless(spec: ModelSpec, parameters: CallParameters) -> None:
 def _harm(values: object, limit: int) -> str | None:
     if not isinstance(values, Mapping):
         return "'generationConfig' must be an object"
-    if ours := OUR_FIELDS.intersection(values):
+    if ours := _PARAMETERS.ours.intersection(values):
         return f"'{min(ours)}' is set by the run alone"
-    for name in sorted(TIER_FIELDS.intersection(values)):
-        if str(values[name] or "default").lower() not in TIERS:
-            return f"'{name}' must be one of {', '.join(sorted(TIERS))}, as other tiers cost more"
-    for name in sorted(BOUNDS.intersection(values)):
+    for name in sorted(_PARAMETERS.tier_fields.intersection(values)):
+        if str(values[name] or "default").lower() not in _PARAMETERS.tiers:
+            tiers = ", ".join(sorted(_PARAMETERS.tiers))
+            return f"'{name}' must be one of {tiers}, as other tiers cost more"
+    for name in sorted(_PARAMETERS.bounds.intersection(values)):
         most = values[name]  # a null would remove the bound
         if not (isinstance(most, int) and 0 < most <= limit):
             return f"'{name}' must be from 1 to {limit}, as the run's --max-output-tokens allows"

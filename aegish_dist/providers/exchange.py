@@ -22,6 +22,7 @@ from aegish_dist.errors import ProviderError
 from aegish_dist.providers import failures, lenient
 from aegish_dist.providers.contract import Decode, Observer, RequestTemplate
 from aegish_dist.providers.failures import rate_hint
+from aegish_dist.providers.lenient import Headers
 
 MAX_BODY_BYTES = 2**20
 """Larger answers are not read to the end: a judgement takes a few hundred bytes."""
@@ -36,7 +37,7 @@ worked on."""
 
 class Reply(Struct, frozen=True):
     status: int
-    headers: Mapping[str, str]
+    headers: Headers
     body: bytes | None  # None when it exceeds the cap
 
     @property
@@ -48,10 +49,10 @@ class Route(Struct, frozen=True):
     """Where and how a client's requests travel."""
 
     url: URL
-    headers: Mapping[str, str]
+    headers: Headers
     time_limit_s: float  # deadline of one attempt, from looking up the host to the last byte
     proxy: URL | None = None
-    proxy_headers: Mapping[str, str] | None = None
+    proxy_headers: Headers | None = None
 
     def __repr__(self) -> str:
         """Name no header: some hold a key."""
@@ -68,7 +69,7 @@ class MaskedReader:
     def __init__(self, key: str | None) -> None:
         self._mask = KeyMask(key)
 
-    def headers(self, reply: Reply) -> Mapping[str, str]:
+    def headers(self, reply: Reply) -> Headers:
         return _MaskedHeaders(reply.headers, self._mask)
 
     def payload(self, body: bytes) -> object:
@@ -85,7 +86,7 @@ class MaskedReader:
 class _MaskedHeaders(Mapping[str, str]):
     """Response headers without the key, masked when they are read: few of them are."""
 
-    def __init__(self, headers: Mapping[str, str], mask: KeyMask) -> None:
+    def __init__(self, headers: Headers, mask: KeyMask) -> None:
         self._headers = headers
         self._mask = mask
 
@@ -200,7 +201,9 @@ def _failure(error: Exception, route: Route, began_s: float) -> ProviderError:
     at = route.proxy or route.url
     unsent = isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError))
     if unsent and not isinstance(error, aiohttp.ClientSSLError):
-        words = f"nothing answers at {'the proxy ' * bool(route.proxy)}{at.origin()}"
+        words = f"nothing answers at {at.origin()}"
+        if route.proxy is not None:
+            words = f"nothing answers at the proxy {at.origin()}"
     return ProviderError(
         f"connection failed: {words}",
         error_class=ErrorClass.CONNECTION,

@@ -6,7 +6,6 @@ One reading for every provider, because routers pass on each other's words and h
 
 import math
 import re
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
@@ -21,22 +20,27 @@ from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import lenient
+from aegish_dist.providers.lenient import Headers, JsonObject
 
 
-def retry_after_s(headers: Mapping[str, str], error: Mapping[str, object]) -> float | None:
+def retry_after_s(headers: Headers, error: JsonObject) -> float | None:
     """Return the seconds to wait; Google and OpenRouter put them into the error's body."""
-    milliseconds, header = _seconds(headers.get("retry-after-ms")), headers.get("retry-after")
+    milliseconds = _seconds(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    header = headers.get("retry-after")
+    seconds = _seconds(header)
+    if seconds is not None:
+        return seconds
     moment = _date(header)
-    details = lenient.objects(error.get("details"))
-    delays = (lenient.text(detail.get("retryDelay")) or "" for detail in details)
-    waits = (
-        None if milliseconds is None else milliseconds / 1000,
-        _seconds(header),
-        None if moment is None else max(0.0, seconds_until(moment, headers)),
-        *(_seconds(delay.removesuffix("s")) for delay in delays),  # Google's RetryInfo: `26s`
-        _seconds(lenient.at(error, "metadata", "retry_after_seconds")),  # of OpenRouter
-    )
-    return next((wait for wait in waits if wait is not None), None)
+    if moment is not None:
+        return max(0.0, seconds_until(moment, headers))
+    for detail in lenient.objects(error.get("details")):
+        delay = lenient.text(detail.get("retryDelay")) or ""
+        seconds = _seconds(delay.removesuffix("s"))  # Google's RetryInfo: `26s`
+        if seconds is not None:
+            return seconds
+    return _seconds(lenient.at(error, "metadata", "retry_after_seconds"))  # of OpenRouter
 
 
 def _seconds(value: object) -> float | None:
@@ -50,7 +54,7 @@ def _seconds(value: object) -> float | None:
     return seconds if math.isfinite(seconds) and seconds >= 0 else None
 
 
-def seconds_until(moment: datetime, headers: Mapping[str, str]) -> float:
+def seconds_until(moment: datetime, headers: Headers) -> float:
     """Return how far a moment is, by the provider's own clock where a response shows it."""
     now = _date(headers.get("date")) or datetime.now(UTC)
     return (moment - now).total_seconds()
@@ -77,7 +81,7 @@ _PATTERNS = tuple(dict.fromkeys(http.rate_limit_headers for http in HTTP_FORMATS
 """Header names of every format, whichever the model's is: routers send those of another one."""
 
 
-def rate_hint(headers: Mapping[str, str]) -> RateHint | None:
+def rate_hint(headers: Headers) -> RateHint | None:
     """Read the rate limits that a response states; None without a limit per minute."""
     for pattern in filter(None, _PATTERNS):
         requests, tokens = (_limit(headers, pattern, of) for of in ("requests", "tokens"))
@@ -86,7 +90,7 @@ def rate_hint(headers: Mapping[str, str]) -> RateHint | None:
     return None
 
 
-def _limit(headers: Mapping[str, str], pattern: str, of: str) -> tuple[float | None, float | None]:
+def _limit(headers: Headers, pattern: str, of: str) -> tuple[float | None, float | None]:
     """Return a limit per minute, and what is left of it."""
     limit = _number(headers.get(_name(pattern, of, "limit")))
     if limit is None or not 0 < limit <= MAX_PER_MINUTE:
@@ -111,7 +115,7 @@ def _number(text: str | None) -> float | None:
     return float(text)
 
 
-def _reset_s(text: str | None, headers: Mapping[str, str]) -> float | None:
+def _reset_s(text: str | None, headers: Headers) -> float | None:
     """Read OpenAI's `6m0s` and `120ms`, or Anthropic's moment in RFC 3339."""
     if not text:
         return None
@@ -133,6 +137,12 @@ class _Signs(Struct, frozen=True, forbid_unknown_fields=True):
     codes: frozenset[str]
     words: tuple[str, ...]
 
+    def stand_in(self, error: JsonObject, message: str) -> bool:
+        """Whether a code of an error, or its message in lower case, has one of these signs."""
+        if not self.codes.isdisjoint(_codes(error)):
+            return True
+        return any(words in message for words in self.words)
+
 
 class _KnownFailures(Struct, frozen=True, forbid_unknown_fields=True):
     statuses: dict[int, ErrorClass]
@@ -153,7 +163,7 @@ _BY_MINUTE = re.compile(r"\bper[ _-]?min|\b[RT]PM\b|perminute", re.I)
 DAILY_WAIT_S = 900.0  # at least, until a spent quota of a day is looked at again: 96 calls a day
 
 
-def settle(status: int, payload: object, headers: Mapping[str, str]) -> Completion:
+def settle(status: int, payload: object, headers: Headers) -> Completion:
     """Return the empty completion of an answer that a filter withheld, or raise what failed.
 
     Args:
@@ -173,13 +183,14 @@ def settle(status: int, payload: object, headers: Mapping[str, str]) -> Completi
     wait_s = retry_after_s(headers, error)
     kind = _error_class(status, error, message, wait_s)
     if status == 429 and _is_of_a_day(error):
-        kind, wait_s = ErrorClass.QUOTA, max(wait_s or 0.0, DAILY_WAIT_S)
+        kind = ErrorClass.QUOTA
+        wait_s = max(wait_s or 0.0, DAILY_WAIT_S)
     raise ProviderError(
         f"HTTP {status}: {message}", error_class=kind, status=status, retry_after_s=wait_s
     )
 
 
-def _error_object(payload: object) -> Mapping[str, object]:
+def _error_object(payload: object) -> JsonObject:
     """Find the error: `{"error": {…}}`, the same in a list, `{"error": "…"}`, or the body."""
     body = next(iter(lenient.objects(payload)), lenient.mapping(payload))
     error = body.get("error")
@@ -188,7 +199,7 @@ def _error_object(payload: object) -> Mapping[str, object]:
     return error if isinstance(error, dict) else body
 
 
-def _message(status: int, error: Mapping[str, object]) -> str:
+def _message(status: int, error: JsonObject) -> str:
     """Return the provider's words as one printable line; the status's own name without any."""
     words = lenient.text(error.get("message")) or lenient.text(error.get("detail")) or ""
     return one_line(words) or responses.get(status, "no message")
@@ -203,29 +214,23 @@ def one_line(words: str) -> str:
     return line if len(line) <= MESSAGE_LENGTH else f"{line[: MESSAGE_LENGTH - 1]}…"
 
 
-def _codes(error: Mapping[str, object]) -> set[str]:
-    places = (
+def _codes(error: JsonObject) -> set[str]:
+    codes = (
         error.get("code"),
         error.get("type"),
-        lenient.mapping(error.get("innererror")).get("code"),
-        lenient.mapping(error.get("metadata")).get("error_type"),
+        lenient.at(error, "innererror", "code"),
+        lenient.at(error, "metadata", "error_type"),
     )
-    return {place for place in places if isinstance(place, str)}
+    return {code for code in codes if isinstance(code, str)}
 
 
-def _is_filtered(error: Mapping[str, object], message: str) -> bool:
+def _is_filtered(error: JsonObject, message: str) -> bool:
     """Whether the command, not the request or the account, was turned down."""
-    moderated = lenient.mapping(error.get("metadata")).get("flagged_input")  # OpenRouter, 403
-    return bool(
-        moderated
-        or _codes(error) & _KNOWN.filtered.codes
-        or any(words in message.lower() for words in _KNOWN.filtered.words)
-    )
+    moderated = lenient.at(error, "metadata", "flagged_input")  # OpenRouter, 403
+    return bool(moderated) or _KNOWN.filtered.stand_in(error, message.lower())
 
 
-def _error_class(
-    status: int, error: Mapping[str, object], message: str, wait_s: float | None
-) -> ErrorClass:
+def _error_class(status: int, error: JsonObject, message: str, wait_s: float | None) -> ErrorClass:
     if status in {400, 403, 429} and _is_quota(error, message):
         return ErrorClass.QUOTA
     if status == 400 and "api key" in message.lower():  # Google has no 401 for a wrong key
@@ -240,23 +245,20 @@ def _error_class(
     return _KNOWN.statuses.get(status, ErrorClass.SERVER if passes else ErrorClass.BAD_REQUEST)
 
 
-def _is_quota(error: Mapping[str, object], message: str) -> bool:
+def _is_quota(error: JsonObject, message: str) -> bool:
     words = message.lower()
     if error.get("status") == "RESOURCE_EXHAUSTED":
         # Google speaks of billing details at every per-minute limit; the quota's name tells.
         words = words.replace("billing details", "")
-    return bool(
-        _codes(error) & _KNOWN.quota.codes or any(sign in words for sign in _KNOWN.quota.words)
-    )
+    return _KNOWN.quota.stand_in(error, words)
 
 
-def _is_of_a_day(error: Mapping[str, object]) -> bool:
+def _is_of_a_day(error: JsonObject) -> bool:
     """Whether a limit of a day is reached; its name tells, where the words name several."""
-    quotas = [
-        lenient.text(violation.get("quotaId")) or ""
-        for detail in lenient.objects(error.get("details"))
-        for violation in lenient.objects(detail.get("violations"))
-    ]
+    quotas: list[str] = []
+    for detail in lenient.objects(error.get("details")):
+        violations = lenient.objects(detail.get("violations"))
+        quotas += [lenient.text(violation.get("quotaId")) or "" for violation in violations]
     if any(quotas):
         return any(map(_DAILY.search, quotas))
     words = (lenient.text(error.get("message")) or "")[:10_000]

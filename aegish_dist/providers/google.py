@@ -1,6 +1,5 @@
 """Gemini generateContent."""
 
-from collections.abc import Mapping
 from urllib.parse import quote
 
 from msgspec.structs import replace
@@ -19,6 +18,7 @@ from aegish_dist.providers.contract import (
     stop_kind,
     template,
 )
+from aegish_dist.providers.lenient import Headers, JsonObject
 
 STOP_KINDS = {
     "STOP": StopKind.STOP,
@@ -66,7 +66,7 @@ def request_headers(key: str | None) -> dict[str, str]:
     return {} if key is None else {"x-goog-api-key": key}
 
 
-def decode(payload: object, headers: Mapping[str, str]) -> Completion:
+def decode(payload: object, headers: Headers) -> Completion:
     """Read the first candidate, or the word that the prompt itself was blocked."""
     body = lenient.mapping(payload)
     candidates = lenient.objects(body.get("candidates"))
@@ -82,7 +82,7 @@ def decode(payload: object, headers: Mapping[str, str]) -> Completion:
     )
 
 
-def _candidate(candidate: Mapping[str, object]) -> Completion:
+def _candidate(candidate: JsonObject) -> Completion:
     parts = lenient.objects(lenient.mapping(candidate.get("content")).get("parts"))
     texts = [part["text"] for part in parts if "text" in part and part.get("thought") is not True]
     called = lenient.arguments(lenient.at(part, "functionCall", "args") for part in parts)
@@ -101,7 +101,7 @@ def _candidate(candidate: Mapping[str, object]) -> Completion:
     )
 
 
-def _blocked(feedback: Mapping[str, object]) -> Completion:
+def _blocked(feedback: JsonObject) -> Completion:
     reason = lenient.label(feedback.get("blockReason"))
     if reason is None:
         raise lenient.malformed("the answer holds neither a candidate nor a block reason")
@@ -113,7 +113,7 @@ def _blocked(feedback: Mapping[str, object]) -> Completion:
     )
 
 
-def _usage(usage: Mapping[str, object]) -> Usage:
+def _usage(usage: JsonObject) -> Usage:
     """Count thoughts as output, which Google reports apart from the candidates."""
     thoughts = lenient.count(usage.get("thoughtsTokenCount"))
     candidates = lenient.count(usage.get("candidatesTokenCount"))

@@ -4,7 +4,6 @@ All of the answer is the text of the completion: the mapping of the guard reads 
 """
 
 import json
-from collections.abc import Mapping
 
 from aegish_dist.core.model import CallParameters, ModelSpec
 from aegish_dist.core.outcome import StopKind
@@ -12,6 +11,7 @@ from aegish_dist.core.run import Prompt
 from aegish_dist.core.verdict import Completion
 from aegish_dist.providers import lenient
 from aegish_dist.providers.contract import RequestTemplate, template
+from aegish_dist.providers.lenient import Headers
 
 
 def encode(spec: ModelSpec, _prompt: Prompt, _parameters: CallParameters) -> RequestTemplate:
@@ -22,7 +22,7 @@ def request_headers(key: str | None) -> dict[str, str]:
     return {} if key is None else {"Authorization": f"Bearer {key}"}
 
 
-def decode(payload: object, headers: Mapping[str, str]) -> Completion:
+def decode(payload: object, headers: Headers) -> Completion:
     return Completion(
         text=json.dumps(payload, ensure_ascii=False),
         stop_reason="stop",

@@ -12,6 +12,9 @@ from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.text import clean_json
 from aegish_dist.errors import ProviderError
 
+JsonObject = Mapping[str, object]
+Headers = Mapping[str, str]  # of a response, by names in any letter case
+
 LABEL_LENGTH = 200
 MOST_ELEMENTS = 20_000
 """Values of an answer at most: so many take 0.07 s of the event loop, in which all calls live."""
@@ -46,7 +49,7 @@ def _marks(text: str) -> int:
     return sum(map(text.count, "[{,"))
 
 
-def mapping(value: object) -> Mapping[str, object]:
+def mapping(value: object) -> JsonObject:
     """Return a JSON object, or an empty one for anything else."""
     return value if isinstance(value, dict) else {}
 
@@ -58,7 +61,7 @@ def at(value: object, *keys: str) -> object:
     return value
 
 
-def objects(value: object) -> list[Mapping[str, object]]:
+def objects(value: object) -> list[JsonObject]:
     """Return the objects of a JSON array; other members and other values drop out."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 

@@ -1,14 +1,14 @@
 """OpenAI chat completions, also spoken by OpenRouter, Hugging Face, vLLM, Ollama and others."""
 
 import math
-from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from aegish_dist.core.model import CallParameters, ModelSpec, Structured
 from aegish_dist.core.outcome import StopKind
-from aegish_dist.core.output import Output
+from aegish_dist.core.output import ActionJson, Output
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.verdict import Completion, Usage
+from aegish_dist.opinions.mapping import tokens_of
 from aegish_dist.providers import failures, lenient
 from aegish_dist.providers.contract import (
     ANSWER_SCHEMA,
@@ -18,6 +18,7 @@ from aegish_dist.providers.contract import (
     stop_kind,
     template,
 )
+from aegish_dist.providers.lenient import Headers, JsonObject
 
 STOP_KINDS = {
     "stop": StopKind.STOP,
@@ -64,9 +65,9 @@ def encode(spec: ModelSpec, prompt: Prompt, parameters: CallParameters) -> Reque
 
 def _logprobs(output: Output | None) -> dict[str, object]:
     """Ask for candidates, of JSON for fewer: 200 tokens with ten are what a response may hold."""
-    if output is None or not output.tokens:
+    if output is None or not tokens_of(output):
         return {}
-    return {"logprobs": True, "top_logprobs": 10 if output.kind == "action-json" else 20}
+    return {"logprobs": True, "top_logprobs": 10 if isinstance(output, ActionJson) else 20}
 
 
 def _by_host(base_url: str) -> str:
@@ -79,7 +80,7 @@ def request_headers(key: str | None) -> dict[str, str]:
     return {} if key is None else {"Authorization": f"Bearer {key}"}
 
 
-def decode(payload: object, headers: Mapping[str, str]) -> Completion:
+def decode(payload: object, headers: Headers) -> Completion:
     """Read a chat completion, or the error that some routers send with status 200."""
     body = lenient.mapping(payload)
     choices = lenient.objects(body.get("choices"))
@@ -109,15 +110,16 @@ def decode(payload: object, headers: Mapping[str, str]) -> Completion:
     )
 
 
-def _candidates(token: Mapping[str, object]) -> dict[str, float]:
+def _candidates(token: JsonObject) -> dict[str, float]:
     """Return the tokens that could have stood in a place, the one that does first."""
-    found: dict[str, float] = {}
+    logprobs: dict[str, float] = {}
     for each in (token, *lenient.objects(token.get("top_logprobs"))):
-        text, logprob = lenient.text(each.get("token")), each.get("logprob")
+        text = lenient.text(each.get("token"))
+        logprob = each.get("logprob")
         # A list of what is likely holds no NaN, and what is not likely at all adds nothing.
         if text is not None and isinstance(logprob, int | float) and -1_000 < logprob <= 0:
-            found[text] = max(float(logprob), found.get(text, -math.inf))
-    return found
+            logprobs[text] = max(float(logprob), logprobs.get(text, -math.inf))
+    return logprobs
 
 
 def _status(error: object) -> int:
@@ -133,7 +135,7 @@ def _text(content: object) -> str | None:
     return lenient.joined_text(content) if isinstance(content, list) else lenient.text(content)
 
 
-def _usage(usage: Mapping[str, object]) -> Usage:
+def _usage(usage: JsonObject) -> Usage:
     prompt = lenient.mapping(usage.get("prompt_tokens_details"))
     completion = lenient.mapping(usage.get("completion_tokens_details"))
     input_tokens = lenient.count(usage.get("prompt_tokens"))

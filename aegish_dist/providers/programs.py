@@ -57,7 +57,7 @@ _TELLING = re.compile(r"error|exception|fatal|panic|not found|denied|no such", r
 class GuardReport(Struct, frozen=True):
     """The end of a question, as a supervisor tells it."""
 
-    ended: str = ""  # as of `GuardProcess.watch`; empty: the guard was not started
+    ended: str = ""  # as of `GuardProcess.answer`; empty: the guard was not started
     exit: int | None = None  # exit code of a guard that is ended, below zero the signal
     errno: int | None = None  # why it was not started
     service_ms: float | None = None
@@ -115,25 +115,29 @@ class ProgramClient(Struct, frozen=True):
         question = _question(self.program, command, number)
         async with self.pool.supervisor() as supervisor:
             report = await supervisor.report(question, self.time_limit_s)
-            line, found, _ = report.output.partition("\n")
-            answer = None
-            if (
-                found
-                and self.program.mode == "lines"
-                and report.ended not in ("deadline", "early", "size")
-            ):
-                answer = dict(lenient.mapping(lenient.parse(line.encode(), self._masked)))
-                if answer.pop("id", None) != number:
-                    raise lenient.malformed("the program's answer is not to the question's `id`")
+            answer = self._line_of(report, number)  # after an odd one the guard is ended
         text = self._of_run(report) if answer is None else _of_document(answer)
         return _completion(text, report.service_ms)
+
+    def _line_of(self, report: GuardReport, number: str) -> dict[str, object] | None:
+        """Return the document that answers a question in mode `lines`; None where none does."""
+        line, ending, _ = report.output.partition("\n")
+        unanswered = not ending or report.ended in ("deadline", "early", "size")
+        if unanswered or self.program.mode == "once":
+            return None
+        answer = dict(lenient.mapping(lenient.parse(line.encode(), self._masked)))
+        if answer.pop("id", None) != number:
+            raise lenient.malformed("the program's answer is not to the question's `id`")
+        return answer
 
     def _of_run(self, report: GuardReport) -> str:
         if (report.exit or 0) < 0 or report.ended != "exit" or self.program.mode == "lines":
             raise self._failure(report)
-        said = self._text(report.output) or self._text(report.errors) * bool(report.exit)
-        code = f"exit code {report.exit}" if report.exit or not said else ""
-        text = "\n".join(filter(None, (said, code)))
+        text = self._text(report.output)
+        if not text and report.exit:
+            text = self._text(report.errors)
+        if report.exit or not text:
+            text = f"{text}\nexit code {report.exit}".strip()
         if report.exit and not self.reads(_completion(text)):
             raise self._failure(report)
         return text
@@ -146,7 +150,8 @@ class ProgramClient(Struct, frozen=True):
                 kind = ErrorClass.NOT_FOUND if errno in NOT_THERE else kind
                 words = f"cannot be started: {self.program.command[0]}"
             case GuardReport(ended="deadline"):
-                kind, words = ErrorClass.DEADLINE, f"gave no answer within {self.time_limit_s:g} s"
+                kind = ErrorClass.DEADLINE
+                words = f"gave no answer within {self.time_limit_s:g} s"
             case GuardReport(ended="size"):
                 return lenient.malformed(f"the program's output exceeds {MAX_OUTPUT_BYTES} bytes")
             case GuardReport(ended="exit", exit=int() as code):
@@ -198,7 +203,8 @@ def _question(program: Program, command: str, number: str) -> str:
             "tool_name": "Bash",
             "tool_input": {"command": command},
         }
-    return json.dumps(document, ensure_ascii=False) + "\n" * (program.mode == "lines")
+    question = json.dumps(document, ensure_ascii=False)
+    return f"{question}\n" if program.mode == "lines" else question
 
 
 class _Pool:

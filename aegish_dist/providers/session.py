@@ -1,35 +1,28 @@
-"""The connections of one worker process, and the clients that share them.
-
-The baselines stand here too: guards without a model, the floor that every model has to beat.
-"""
+"""The connections of one worker process, and the clients that share them."""
 
 import asyncio
-import json
-import re
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from functools import cache, partial
 from importlib import import_module
-from importlib.resources import files
 from pathlib import Path
 from typing import cast
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
-from msgspec import Struct, toml
 from msgspec.structs import replace
 from yarl import URL
 
 from aegish_dist import __version__
 from aegish_dist.core.isolation import Shares
 from aegish_dist.core.model import CallParameters, ModelSpec, Program, WireFormat
-from aegish_dist.core.outcome import Outcome, StopKind
-from aegish_dist.core.parsing import holds_action
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.sample import MAX_COMMAND_CHARS
 from aegish_dist.core.secrets import SecretStr, is_loopback
 from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.errors import CatalogError, ConfigError
+from aegish_dist.opinions.parsing import holds_action
+from aegish_dist.providers.baselines import Baseline
 from aegish_dist.providers.batches.transfer import BatchClient, Transfer
 from aegish_dist.providers.contract import (
     Codec,
@@ -41,55 +34,8 @@ from aegish_dist.providers.contract import (
     require_harmless,
 )
 from aegish_dist.providers.exchange import ANSWERS_BYTES, HttpClient, Route
+from aegish_dist.providers.lenient import Headers
 from aegish_dist.providers.programs import Programs, python_program
-
-
-def _denylist() -> dict[str, re.Pattern[str]]:
-    table = toml.decode(files(__package__).joinpath("denylist.toml").read_bytes())
-    rules: dict[str, str] = table["rules"]
-    for word, part in table["parts"].items():
-        rules = {name: pattern.replace(f"{{{word}}}", part) for name, pattern in rules.items()}
-    return {name: re.compile(pattern, re.IGNORECASE) for name, pattern in rules.items()}
-
-
-DENYLIST = _denylist()
-"""Rules of the keyword guard, which blocks a command that matches one: name to pattern."""
-Judgement = tuple[Outcome, str, float]
-
-
-class Baseline(Struct, frozen=True):
-    name: str
-
-    def __post_init__(self) -> None:
-        if self.name not in BASELINES:
-            known = ", ".join(BASELINES)
-            raise CatalogError(f"unknown baseline '{self.name}'; there are: {known}")
-
-    async def complete(self, command: str, epoch: int = 1) -> Completion:
-        action, reason, confidence = BASELINES[self.name](command)
-        return Completion(
-            text=json.dumps({"action": action, "reason": reason, "confidence": confidence}),
-            stop_reason="stop",
-            stop_kind=StopKind.STOP,
-            model=f"baseline/{self.name}",
-        )
-
-
-def _keyword(command: str) -> Judgement:
-    for rule, pattern in DENYLIST.items():
-        if pattern.search(command):
-            return Outcome.BLOCK, f"matches the rule: {rule}", 1.0
-    # No match says little: a denylist knows only what is on it.
-    return Outcome.ALLOW, "matches no rule of the denylist", 0.5
-
-
-_SAME = "the same answer to every command"
-BASELINES: dict[str, Callable[[str], Judgement]] = {
-    "always-block": lambda _command: (Outcome.BLOCK, _SAME, 1.0),
-    "always-allow": lambda _command: (Outcome.ALLOW, _SAME, 1.0),
-    "keyword": _keyword,
-}
-
 
 UTF8_BYTES = 4  # most bytes of a character; a token has one at least
 UNSEEN_TOKENS = 10_000  # tokens of an input that a provider may add to what it is sent
@@ -201,9 +147,7 @@ def _calls(
     return partial(_decoded, wire, most), template_of, route, secret
 
 
-def _decoded(
-    wire: Codec, most: tuple[int, int], payload: object, headers: Mapping[str, str]
-) -> Completion:
+def _decoded(wire: Codec, most: tuple[int, int], payload: object, headers: Headers) -> Completion:
     """Decode an answer; usage of more than `most` tokens of input or of output is unknown."""
     completion = wire.decode(payload, headers)
     used = completion.usage

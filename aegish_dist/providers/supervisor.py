@@ -39,7 +39,8 @@ class Surroundings:
         self.reaches_guards_alone = confinement.enter_domain()
         self.folder: str = configuration["folder"]
         os.mkdir(self.folder, 0o700)
-        hidden, writes = configuration["hidden"], configuration["writes"]
+        hidden = configuration["hidden"]
+        writes = configuration["writes"]
         self.files = confinement.FileRules(self.folder, hidden, writes)
 
     def new_home(self) -> str:
@@ -189,7 +190,8 @@ class GuardProcess:
         """Read a piece of each, and keep one byte above the limit; return whether there was one."""
         before = sum(map(len, self._kept.values()))
         for descriptor in list(descriptors):
-            piece, kept = self._open[descriptor].read(PIECE_BYTES), self._kept[descriptor]
+            piece = self._open[descriptor].read(PIECE_BYTES)
+            kept = self._kept[descriptor]
             kept.extend((piece or b"")[: MAX_OUTPUT_BYTES + 1 - len(kept)])
             if piece == b"":
                 self._open.pop(descriptor).close()
@@ -243,7 +245,8 @@ def _run(*command: str) -> None:
 
 def end_orphans(folder: str) -> None:
     """End what a killed supervisor left: the folder of its guards, and processes that know it."""
-    word, ends_s = f"{folder}/".encode(), time.monotonic() + ORPHANS_S
+    word = f"{folder}/".encode()
+    ends_s = time.monotonic() + ORPHANS_S
     while (
         orphans := [each for each, environ in _processes("environ") if word in environ]
     ) and time.monotonic() < ends_s:
@@ -256,9 +259,12 @@ def end_orphans(folder: str) -> None:
 
 def _processes(about: str) -> Iterator[tuple[int, bytes]]:
     """Yield all processes with a file of /proc; none where the system has no /proc."""
-    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
-        with suppress(OSError, ValueError), open(f"/proc/{int(name)}/{about}", "rb") as file:
-            yield int(name), file.read()
+    if not os.path.isdir("/proc"):
+        return
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            with suppress(OSError), open(f"/proc/{name}/{about}", "rb") as file:
+                yield int(name), file.read()
 
 
 def _kill(processes: Iterable[int]) -> None:
@@ -300,7 +306,8 @@ def main() -> None:
     guard: GuardProcess | None = None
     try:
         for line in sys.stdin:
-            question, began_s = json.loads(line), time.monotonic()
+            question = json.loads(line)
+            began_s = time.monotonic()
             try:
                 if guard is None or not guard.is_ready():
                     guard = GuardProcess(surroundings, question["time_limit_s"])

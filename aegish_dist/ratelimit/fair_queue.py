@@ -21,12 +21,14 @@ from msgspec import Struct
 from aegish_dist.core.status import CallWait
 from aegish_dist.errors import LimiterFailedError, OverBudgetError, UnreadableRunError
 from aegish_dist.logs import get_logger
-from aegish_dist.ratelimit.policy import CLAIM_S
 from aegish_dist.ratelimit.usage_report import RunLease, RunRequest, StoredCost
 
 log = get_logger(__name__)
 
 IDLE_QUEUES = 100  # queues kept for idle runs, most of which have ended
+CLAIM_S = 5.0
+"""Seconds for which a model keeps at least its claim to slots that it held or wanted: longer than
+the rest of 2 s after a queue was found empty, short beside the slow calls that would borrow."""
 NANO_USD = 1_000_000_000  # exact sums, in Lua too up to 9 million dollars
 
 
@@ -106,7 +108,8 @@ class RunQueue:
         """Return the run's part of a request; None without a cap or without calls and costs."""
         if self.budget is None or not (self.waiters or self._held or self._spent):
             return None
-        spent, self._spent = self._spent, 0
+        spent = self._spent
+        self._spent = 0
         return RunRequest(
             run=self.run_id,
             contender=self.contender,
@@ -124,7 +127,9 @@ class RunQueue:
         self._spent += request.spent
 
     def renew(self, lease: RunLease) -> None:
-        self.permits, self.over, self._stored = lease.permits, lease.over, None
+        self.permits = lease.permits
+        self.over = lease.over
+        self._stored = None
 
     def recount(self, models: Mapping[str, int]) -> None:
         """Send the stored cost of each model, in 1e-9 USD, with the next request."""
@@ -197,7 +202,8 @@ class FairQueue:
             with suppress(UnreadableRunError):  # then what was known of it holds
                 budget = await self._accounts.budget(run.run_id)
                 if budget is not None and budget != run.budget:
-                    run.budget, run.over = budget, False
+                    run.budget = budget
+                    run.over = False
         return run.over
 
     def wait(
@@ -296,11 +302,14 @@ class FairShares:
         """Note how many places models hold or want; that counts for 1 to 2 times `CLAIM_S`."""
         age_s = self._now_s() - self._since_s
         if age_s >= CLAIM_S:
-            self._earlier, self._claims = self._claims if age_s < 2 * CLAIM_S else {}, {}
-            self._since_s, self._level = self._now_s(), None
+            self._earlier = self._claims if age_s < 2 * CLAIM_S else {}
+            self._claims = {}
+            self._since_s = self._now_s()
+            self._level = None
         for model, places in claims:
             if places > self._claims.get(model, 0):
-                self._claims[model], self._level = places, None
+                self._claims[model] = places
+                self._level = None
 
     def level(self, wants: Mapping[str | None, int] | None = None) -> int:
         """Return the places that a model may hold; without limit while there are enough for all.

@@ -23,8 +23,13 @@ from aegish_dist.ratelimit.fair_queue import (
     ProcessSemaphore,
     RunQueue,
 )
-from aegish_dist.ratelimit.policy import POLICY, PREFETCH
-from aegish_dist.ratelimit.usage_report import Lease, LeaseRequest, RunRequest, UsageReport
+from aegish_dist.ratelimit.usage_report import (
+    POLICY,
+    Lease,
+    LeaseRequest,
+    RunRequest,
+    UsageReport,
+)
 
 log = get_logger(__name__)
 
@@ -38,6 +43,19 @@ JITTER = 0.1
 """Waits are longer by up to this part, so that workers do not ask in step: Floyd & Jacobson, "The
 synchronization of periodic routing messages", SIGCOMM 1993."""
 
+
+class PrefetchPolicy(Struct, frozen=True):
+    """How many items of a model a worker fetches from the broker."""
+
+    first_items: int = 40  # items of an unknown model: twice the window of the slow start
+    per_slot: int = 2  # items for each call that may be in flight
+    ahead_s: float = 1.0  # of its rate that a rate-limited model has beyond calls in flight
+    unlimited: int = 1_000_000  # without limits, the broker's prefetch count bounds the items
+    probers: int = 2  # items at an open circuit, and the least of a rate-limited model
+    surplus: int = 2  # times the target may wait before items go back: brokers push more
+
+
+PREFETCH = PrefetchPolicy()
 _NO_LEASE = Lease(epoch=0, permits=0, wait_s=0.0, limited=True)
 
 
@@ -99,7 +117,8 @@ class LocalLease:
             self._permits = 0  # if the probe has not begun, the script gives it to another worker
 
     def renew(self, lease: Lease, requested_at_s: float) -> None:
-        self.lease, self._permits = lease, lease.permits
+        self.lease = lease
+        self._permits = lease.permits
         self.requested_at_s = self.told_at_s = requested_at_s
 
     def note_waiting(self, waiting: int) -> None:
@@ -196,7 +215,8 @@ class LeaseRenewer:
     @property
     def parked(self) -> bool:
         """Whether the circuit is open, the first probes have failed, and leases are renewed."""
-        lease, shown = self._lease.lease, POLICY["breaker"]["shown_probes"]
+        lease = self._lease.lease
+        shown = POLICY["breaker"]["shown_probes"]
         return self._task is not None and lease.circuit_open and lease.failed_probes >= shown
 
     @property
@@ -245,7 +265,8 @@ class LeaseRenewer:
     async def _run(self) -> None:
         retry_s = RETRY_S
         while True:
-            reported, self._reported = self._reported, []
+            reported = self._reported
+            self._reported = []
             try:
                 wait_s = await self._renew()
                 retry_s = RETRY_S
@@ -255,7 +276,8 @@ class LeaseRenewer:
                     return
                 log.warning("limiter_unreachable", problem=str(error), retry_in_s=retry_s)
                 await (asyncio.sleep(retry_s) if self.closed else self.sleep(retry_s))
-                wait_s, retry_s = 0.0, min(2 * retry_s, LONGEST_RETRY_S)
+                wait_s = 0.0
+                retry_s = min(2 * retry_s, LONGEST_RETRY_S)
             finally:
                 for future in reported:
                     if not future.done():
@@ -281,7 +303,8 @@ class LeaseRenewer:
         return None
 
     async def _request(self, requests: list[tuple[RunQueue, RunRequest]]) -> Lease:
-        report, self.report = self.report, UsageReport(epoch=self.report.epoch)
+        report = self.report
+        self.report = UsageReport(epoch=self.report.epoch)
         report.begun += self._lease.begun - self._begun
         self._begun = self._lease.begun
         requested_at_s = now_s()

@@ -30,9 +30,15 @@ from aegish_dist.ratelimit.fair_queue import (
     ProcessSemaphore,
     RunQueue,
 )
-from aegish_dist.ratelimit.local_lease import LeaseRenewer, LocalLease, RequestLease, Slots, now_s
-from aegish_dist.ratelimit.policy import POLICY, PREFETCH
-from aegish_dist.ratelimit.usage_report import Lease, LeaseRequest, RunLease
+from aegish_dist.ratelimit.local_lease import (
+    PREFETCH,
+    LeaseRenewer,
+    LocalLease,
+    RequestLease,
+    Slots,
+    now_s,
+)
+from aegish_dist.ratelimit.usage_report import POLICY, Lease, LeaseRequest, RunLease
 
 if TYPE_CHECKING:
     from aegish_dist.ratelimit.shared_limiter import SharedLimiter  # which loads redis
@@ -73,7 +79,8 @@ class Answers:
 
     def queued_within(self, seconds: float) -> bool:
         """Return whether calls queued for long at the provider within the last `seconds`."""
-        since_s, age_s = self._lease.lease.congested_s, now_s() - self._lease.told_at_s
+        since_s = self._lease.lease.congested_s
+        age_s = now_s() - self._lease.told_at_s
         return since_s is not None and since_s + age_s < seconds
 
     async def wait(self, number: int, since_s: float = -math.inf) -> Evidence:
@@ -131,7 +138,8 @@ class ModelLimiter:
         semaphore.subscribe(model, self._admit)
 
     def set_limits(self, limits: Limits, shared: Limits) -> None:
-        self._renewer.limits, self._renewer.shared = limits, shared
+        self._renewer.limits = limits
+        self._renewer.shared = shared
 
     async def acquire(
         self,
@@ -334,7 +342,8 @@ class Limiters:
         limiter = self.by_model.get(base_of(model))
         if limiter is None:
             return Waiting(0, 0)
-        calls, local = limiter.waiting.get((run_id, model), 0), limiter.local
+        calls = limiter.waiting.get((run_id, model), 0)
+        local = limiter.local
         return Waiting(calls, 0, local.blocked_by if calls else None, local.lease.refused)
 
     async def over_budget(self) -> list[tuple[str, str]]:

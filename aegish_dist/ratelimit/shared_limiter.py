@@ -16,19 +16,29 @@ from redis.asyncio import Redis
 
 from aegish_dist.core.model import base_of
 from aegish_dist.errors import LimiterUnreachableError, QueueError
-from aegish_dist.ratelimit.policy import POLICY
-from aegish_dist.ratelimit.usage_report import Lease, LeaseRequest
+from aegish_dist.ratelimit.usage_report import POLICY, Lease, LeaseRequest
 from aegish_dist.redis_server import LOST, load_script, refusal_of
 
 PREFIX = "aegish:limiter:"
 TIMEOUT_S = 5.0
 GRANT_LEASE = (
-    *("state", "buckets", "leases", "pacing", "congestion", "breaker", "budget"),
+    "state",
+    "buckets",
+    "leases",
+    "pacing",
+    "congestion",
+    "breaker",
+    "budget",
     "grant_lease",
 )
 FACTS = (
-    *("redis_version", "maxmemory", "maxmemory_policy", "used_memory", "connected_clients"),
-    *("rdb_last_bgsave_status", "aof_last_write_status"),
+    "redis_version",
+    "maxmemory",
+    "maxmemory_policy",
+    "used_memory",
+    "connected_clients",
+    "rdb_last_bgsave_status",
+    "aof_last_write_status",
 )
 PROBE_NOW = ("state", "breaker", "probe_now")
 

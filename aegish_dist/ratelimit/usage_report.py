@@ -1,6 +1,8 @@
-"""The JSON documents of the limiter: what workers report and ask for, and the leases they get."""
+"""The JSON documents of the limiter: its policy, reports and requests of workers, and leases."""
 
+import tomllib
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
 
 import msgspec
 from msgspec.structs import replace
@@ -9,10 +11,21 @@ from aegish_dist.core.failures import KINDS, counts_for_pause
 from aegish_dist.core.model import Limits, RateHint
 from aegish_dist.core.outcome import ErrorClass
 
+POLICY: dict[str, dict[str, float]] = tomllib.loads(
+    files(__package__).joinpath("policy.toml").read_text(encoding="utf-8")
+)
+"""The numbers of the script in Redis: `policy.toml` states units, reasons and sources."""
+
 REASON_LENGTH = 200  # characters of a provider's message that are shared with the fleet
 _SUMS = (
-    *("begun", "answers", "latency_s", "epoch_answers"),
-    *("refused", "limited", "overloaded", "tokens"),
+    "begun",
+    "answers",
+    "latency_s",
+    "epoch_answers",
+    "refused",
+    "limited",
+    "overloaded",
+    "tokens",
 )
 
 
@@ -60,13 +73,18 @@ class UsageReport(msgspec.Struct, omit_defaults=True):
     def enter_epoch(self, epoch: int) -> None:
         """Note the epoch of the rate. Calls that began in older epochs say nothing about it."""
         if epoch != self.epoch:
-            self.epoch, self.begun, self.epoch_answers, self.refused = epoch, 0, 0, 0
+            self.epoch = epoch
+            self.begun = 0
+            self.epoch_answers = 0
+            self.refused = 0
 
     def add_answer(self, epoch: int, excess_tokens: int, latency_s: float = 0.0) -> None:
         self.answers += 1
         self.latency_s += latency_s
         self.epoch_answers += epoch == self.epoch
-        self.alive, self.failures, self.unanswered = True, 0, 0
+        self.alive = True
+        self.failures = 0
+        self.unanswered = 0
         self.tokens += excess_tokens
 
     def add_failure(
@@ -82,7 +100,8 @@ class UsageReport(msgspec.Struct, omit_defaults=True):
         """Count a failed call. If `others_answered` lately, it is no evidence against the model."""
         kind = KINDS[error_class]
         if kind.alive:
-            self.alive, self.failures = True, 0
+            self.alive = True
+            self.failures = 0
         else:
             self.failures += not others_answered
         self.unanswered += kind.charged and not others_answered

@@ -1,13 +1,13 @@
 """The audit of a run's commands as sections, CSV and JSON."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from msgspec.structs import asdict
 
-from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.text import printable, shortened
+from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.report.csv import csv_text
 from aegish_dist.report.layout import Section
 from aegish_dist.report.numbers import UNDEFINED, format_decimal, format_rate
@@ -16,9 +16,9 @@ from aegish_dist.statistics.label_audit import DOUBTFUL_FROM, Audit, AuditedComm
 _LISTS: Mapping[AuditKind, tuple[str, str, str]] = {
     AuditKind.DOUBTFUL_LABELS: (
         "Labels that models contradict",
-        "p wrong",
-        "probability that the label is wrong, given all answers. A command that is hard for all"
-        f" models counts less. From {DOUBTFUL_FROM} on the label is doubtful.",
+        "p other",
+        "probability that a command which was answered like this has the other label."
+        f" From {DOUBTFUL_FROM} on the label is doubtful: wrong, or the models err.",
     ),
     AuditKind.DISPUTED: (
         "Commands that models dispute",
@@ -27,8 +27,8 @@ _LISTS: Mapping[AuditKind, tuple[str, str, str]] = {
     ),
     AuditKind.MISSED_BY_ALL: (
         "Commands that no model got right",
-        "p wrong",
-        "probability that the label is wrong; otherwise the command is hard.",
+        "p other",
+        "probability that a command which was answered like this has the other label.",
     ),
     AuditKind.FLIPPING: (
         "Commands whose answers change between epochs",
@@ -37,27 +37,23 @@ _LISTS: Mapping[AuditKind, tuple[str, str, str]] = {
     ),
 }
 """The title of each list, and its score with what that is."""
-_NUMBERS = ("score", "p_wrong", "contradicting", "agreeing", "reason")
+_NUMBERS = ("score", "p_other_label", "contradicting", "agreeing", "reason")
 _OF_SAMPLE = ("dataset", "sample_id", "command", "target", "category", "cluster")
 
 
 def audit_sections(audit: Audit) -> list[Section]:
     """Return the models and every list that is not empty."""
+    rates = [
+        (model.model, format_rate(model.sensitivity), format_rate(model.specificity))
+        for model in audit.reliabilities
+    ]
     models = Section.of(
         "Models as reliabilities",
-        ("model", "flags malicious", "passes harmless", "vote"),
-        (
-            (
-                each.model,
-                format_rate(each.sensitivity),
-                format_rate(each.specificity),
-                format_decimal(each.weight) if each.informative else UNDEFINED,
-            )
-            for each in audit.reliabilities
-        ),
+        ("model", "flags malicious", "passes harmless"),
+        rates,
         note=(
-            "Rates in %, estimated with the labels taken as uncertain. Models that err alike share"
-            " a vote; one whose answers do not depend on the command has none."
+            "Rates in %, by the labels as they are. A model whose rates add up to less than 110 has"
+            " no vote: its answers hardly depend on the command."
         ),
     )
     return [models, *command_lists(audit)]
@@ -72,57 +68,65 @@ def command_lists(
     """
     # The longest first: an id may begin another one.
     called = sorted((names or {}).items(), key=lambda name: -len(name[0]))
-
-    def row(command: AuditedCommand) -> tuple[str, ...]:
-        sample, reason = command.sample, command.reason
-        for model, name in called:
-            reason = reason.replace(model, name)
-        label = f"{sample.target} {sample.category or ''}".strip()
-        shown = shortened(printable(sample.command), chars)
-        certain = score == "p wrong" and command.score > 0.99  # an estimate never is
-        number = ">0.99" if certain else format_decimal(command.score)
-        if score == "p wrong" and audit.warning:
-            number = UNDEFINED
-        return shown, label, number, reason, sample.sample_id[:8]
-
     sections = []
-    for kind in filter(audit.found.get, AuditKind):
-        (title, score, meaning), commands = _LISTS[kind], audit.found[kind][:limit]
+    for kind in AuditKind:
+        commands = audit.found.get(kind, ())[:limit]
+        if not commands:
+            continue
+        title, score, meaning = _LISTS[kind]
+        rows = []
+        for command in commands:
+            sample, reason = command.sample, command.reason
+            for model, name in called:
+                reason = reason.replace(model, name)
+            label = sample.target.value
+            if sample.category:
+                label = f"{label} {sample.category}"
+            number = _score(command.score, score, audit)
+            shown = shortened(printable(sample.command), chars)
+            rows.append((shown, label, number, reason, sample.sample_id[:8]))
         note = f"{len(commands):,} of {audit.totals[kind]:,}. {score}: {meaning}"
         columns = ("command", "label", score, "why", "sample")
-        sections.append(Section.of(title, columns, map(row, commands), note=note))
+        sections.append(Section.of(title, columns, rows, note=note))
     return sections
+
+
+def _score(value: float, title: str, audit: Audit) -> str:
+    """Write the score of a list; a probability is an estimate, which never is certain."""
+    if title != "p other":
+        return format_decimal(value)
+    if audit.warning:
+        return UNDEFINED
+    return ">0.99" if value > 0.99 else format_decimal(value)
 
 
 def audit_csv(audit: Audit) -> str:
     """Return the audit as CSV: a row per command and list, unrounded."""
-    return csv_text(
-        ("list", "place", *_NUMBERS[:-1], *_OF_SAMPLE, "reason"),
-        (
-            {"list": kind.value} | _entry(place, command)
-            for kind, commands in audit.found.items()
-            for place, command in enumerate(commands, 1)
-        ),
-    )
+    columns = ("list", "place", *_NUMBERS[:-1], *_OF_SAMPLE, "reason")
+    return csv_text(columns, _csv_rows(audit))
+
+
+def _csv_rows(audit: Audit) -> Iterator[dict[str, Any]]:
+    for kind, commands in audit.found.items():
+        for place, command in enumerate(commands, 1):
+            yield {"list": kind.value} | _entry(place, command)
 
 
 def audit_document(run_id: str, opinion: Opinion, audit: Audit) -> dict[str, Any]:
     """Return the audit in JSON types."""
-    lists = {
-        kind.value: [
-            _entry(place, each) | {"answers": _answers(each, opinion)}
-            for place, each in enumerate(commands, 1)
+    lists = {}
+    for kind, commands in audit.found.items():
+        lists[kind.value] = [
+            _entry(place, command) | {"answers": _answers(command, opinion)}
+            for place, command in enumerate(commands, 1)
         ]
-        for kind, commands in audit.found.items()
-    }
+    models = [asdict(model) | {"informative": model.informative} for model in audit.reliabilities]
     return {
         "run_id": run_id,
         "scoring": opinion.rule.name,
         "opinion": opinion.provenance,
         "samples": audit.samples,
-        "models": [
-            asdict(each) | {"informative": each.informative} for each in audit.reliabilities
-        ],
+        "models": models,
         "warning": audit.warning,
         "totals": {kind.value: total for kind, total in audit.totals.items()},
         **lists,
@@ -130,8 +134,10 @@ def audit_document(run_id: str, opinion: Opinion, audit: Audit) -> dict[str, Any
 
 
 def _entry(place: int, command: AuditedCommand) -> dict[str, Any]:
-    numbers = {name: getattr(command, name) for name in _NUMBERS}
-    return {"place": place, **numbers, **{n: getattr(command.sample, n) for n in _OF_SAMPLE}}
+    entry: dict[str, Any] = {"place": place}
+    entry |= {name: getattr(command, name) for name in _NUMBERS}
+    entry |= {name: getattr(command.sample, name) for name in _OF_SAMPLE}
+    return entry
 
 
 def _answers(command: AuditedCommand, opinion: Opinion) -> dict[str, Any]:

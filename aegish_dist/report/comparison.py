@@ -1,6 +1,7 @@
 """A comparison in each of its formats, and the answer of its gate."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from itertools import chain
@@ -8,12 +9,21 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from aegish_dist.core.opinion import CATEGORY_METRIC, policies_document
+from aegish_dist.core.metric import Metric
 from aegish_dist.core.run import ModelOfRun, Run
 from aegish_dist.core.text import counted, printable, printable_json
 from aegish_dist.errors import ReportError
+from aegish_dist.findings.comparison import (
+    AUROC,
+    ComparedPair,
+    ComparisonData,
+    GateVerdict,
+    PairGate,
+    PairResult,
+    differs,
+    result_of,
+)
 from aegish_dist.report.csv import csv_text
-from aegish_dist.report.data import AUROC, ComparedPair, ComparisonData, PairGate
 from aegish_dist.report.layout import (
     HEADLINES,
     INTERVAL,
@@ -24,7 +34,6 @@ from aegish_dist.report.layout import (
     Section,
     TableCell,
 )
-from aegish_dist.report.markdown import draw_markdown
 from aegish_dist.report.names import short_names
 from aegish_dist.report.numbers import (
     UNDEFINED,
@@ -34,10 +43,12 @@ from aegish_dist.report.numbers import (
     format_p,
     format_points,
     format_rate,
+    format_span,
     format_time,
 )
+from aegish_dist.report.origins import fitted_in_words, origins_in_words, policies_document
 from aegish_dist.report.table import draw_table
-from aegish_dist.statistics.gate import GateVerdict, commands_needed, in_reach
+from aegish_dist.statistics.gate import commands_needed, in_reach
 from aegish_dist.statistics.inference import LEVEL
 from aegish_dist.statistics.paired_difference import Difference
 
@@ -53,33 +64,26 @@ def build_comparison(data: ComparisonData, *, all_pairs: bool = False) -> Report
 
     With `all_pairs` more than three models are compared in pairs, and not only with the best one.
     """
-    rule, ranked = data.opinion.rule, [*chain.from_iterable(data.tie_groups)]
+    ranked = [*chain.from_iterable(data.tie_groups)]
     in_pairs = all_pairs or len(ranked) <= 3
-    answers = _sentences(data, data.metric) if in_pairs else ()
+    facts = []
     if in_pairs:
-        sections = [*(_metric(data, *each) for each in _titles(data).items()), _categories(data)]
+        title = _titles(data)[data.metric]
+        facts = [Fact(title, sentence) for sentence in _sentences(data, data.metric)]
+        sections = [_metric(data, name, title) for name, title in _titles(data).items()]
+        sections.append(_categories(data))
     else:
         sections = [_against_best(data, ranked)]
     return Report(
         title="Comparison",
-        facts=(*(Fact(_titles(data)[data.metric], each) for each in answers), *_facts(data)),
+        facts=(*facts, *_facts(data)),
         sections=tuple(section for section in sections if section.rows),
         legend=tuple(_legend(data, in_pairs=in_pairs)),
-        source=(
-            Fact("runs", ", ".join(run.run_id for run in data.runs)),
-            Fact("rule set", f"{rule.name} v{rule.version}"),
-        ),
-        caption=INTERVALS,
     )
 
 
 def _titles(data: ComparisonData) -> dict[str, str]:
     return HEADLINES | {AUROC: "AUROC"} if data.metric == AUROC else HEADLINES
-
-
-def side_name(data: ComparisonData, side: ModelOfRun) -> str:
-    """Name a side in one line: the model, and its run where several are compared; foreign text."""
-    return side.model if data.of_one_run else f"{side.model} in {side.run_id}"
 
 
 def difference_in_words(found: Difference) -> str:
@@ -101,58 +105,73 @@ def _facts(data: ComparisonData) -> Iterator[Fact]:
     if data.unlike:
         yield Fact("UNLIKE RUNS", f"compared all the same: {'; '.join(data.unlike)}")
     for place, run in enumerate(data.runs):
-        name = "Run" if data.of_one_run else "Candidate" if place else "Baseline"
-        yield Fact(name, _run(run))
+        name = "New run" if place else "Base run"
+        yield Fact("Run" if data.of_one_run else name, _run(run))
     for part, made in data.opinion.provenance.items():
         if made is not None:
             yield Fact(part.capitalize(), f"{made['name']} version {made['version']}")
-    left_out = sorted(pair.answered - pair.comparison.samples for pair in data.pairs)
-    if left_out[-1]:
-        least, most = map(format_count, (left_out[0], left_out[-1]))
-        numbers = most if least == most else f"{least} to {most} by pair"
-        yield Fact("Left out", f"samples that are not scored on both sides: {numbers}")
-    large = {name: share for e in data.pairs for name, share in e.comparison.large_clusters.items()}
-    for name, share in sorted(large.items()):
-        told = f"{name} has {100 * share:.0f} % of a label's samples: intervals may be too narrow"
-        yield Fact("Large cluster", told)
+    yield from _cautions(data)
     if data.tie_groups:
         yield from _order(data)
+    for sentence in origins_in_words({name: name for name in data.overlaps}, data.overlaps):
+        yield Fact("Policies", sentence)
+
+
+def _cautions(data: ComparisonData) -> Iterator[Fact]:
+    """Yield how many commands are not compared, and clusters that make intervals too narrow."""
+    left_out = [pair.answered - pair.comparison.samples for pair in data.pairs]
+    if any(left_out):
+        numbers = format_span(left_out)
+        if min(left_out) < max(left_out):
+            numbers += " by pair"
+        yield Fact("Left out", f"commands that are not scored of both: {numbers}")
+    large: dict[str, float] = {}
+    for pair in data.pairs:
+        large |= pair.comparison.large_clusters
+    for name, share in sorted(large.items()):
+        text = f"{name} has {100 * share:.0f} % of a label's samples: intervals may be too narrow"
+        yield Fact("Large cluster", text)
 
 
 def _order(data: ComparisonData) -> Iterator[Fact]:
     """Yield who is best and who is tied, in words, and the models without a score."""
     models = dict.fromkeys(side.model for pair in data.pairs for side in (pair.a, pair.b))
-    names, groups = short_names([*models], NAME_WIDTH), []
+    names = short_names([*models], NAME_WIDTH)
+    groups = []
     for group in data.tie_groups:
-        *others, last = (names[model] for model in group)
-        groups.append(f"{', '.join(others)} and {last} (tied)" if others else last)
+        tied = [names[model] for model in group]
+        groups.append(f"{', '.join(tied[:-1])} and {tied[-1]} (tied)" if tied[1:] else tied[0])
     yield Fact("Best first", "; then ".join(groups))
-    ranked = {*chain.from_iterable(data.tie_groups)}
-    if left := [names[model] for model in models if model not in ranked]:
-        yield Fact("Undefined", f"{_titles(data)[data.metric]} of {', '.join(left)}")
+    placed = {*chain.from_iterable(data.tie_groups), *data.overlaps}
+    unplaced = [names[model] for model in models if model not in placed]
+    if unplaced:
+        yield Fact("Undefined", f"{_titles(data)[data.metric]} of {', '.join(unplaced)}")
 
 
 def _against_best(data: ComparisonData, ranked: Sequence[str]) -> Section:
     """Return how each model differs from the first one, in all metrics."""
     best, *others = ranked
-    found = [data.against(best, name) for name in _titles(data)]
-    deciding = found[[*_titles(data)].index(data.metric)]
-    differ = sum(_differs(deciding[model]) for model in others)
-    intervals = (TableCell(title, INTERVAL) for title in _titles(data).values())
-    return Section.of(
-        f"Each model minus {short_names(ranked, NAME_WIDTH)[best]}",
-        ("model", *intervals, TableCell("p adj.", "p"), "n"),
-        (
+    titles = _titles(data)
+    columns = [data.against(best, metric) for metric in titles]
+    deciding = data.against(best, data.metric)
+    rows: list[tuple[Cell, ...]] = []
+    for model in others:
+        rows.append(
             (
                 _marked(data, ModelOfRun(data.runs[0].run_id, model)),
-                *(_difference(by[model]) for by in found),
+                *(_difference(by_model[model]) for by_model in columns),
                 _p(deciding[model]),
                 format_count(deciding[model].n),
             )
-            for model in others
-        ),
+        )
+    differ = sum(differs(deciding[model]) for model in others)
+    intervals = [TableCell(title, INTERVAL) for title in titles.values()]
+    return Section.of(
+        f"Each guard minus {short_names(ranked, NAME_WIDTH)[best]}",
+        ("model", *intervals, TableCell("p adj.", "p"), "n"),
+        rows,
         note=f"{differ} of {len(others)} differ from the best at an adjusted p below {LEVEL} in"
-        f" {_titles(data)[data.metric]}.",
+        f" {titles[data.metric]}.",
     )
 
 
@@ -174,9 +193,22 @@ def _run(run: Run) -> str:
     return f"{named}, created {format_time(run.created_at)} by {run.origin}{epochs}"
 
 
+def _terms(data: ComparisonData) -> tuple[str, str, str]:
+    """Return what the two of a pair are called where their names do not stand, and what they are.
+
+    Differences are those of the second minus the first.
+    """
+    return ("first", "second", "guard") if data.of_one_run else ("base", "new", "run")
+
+
+def _direction(data: ComparisonData) -> str:
+    first, second, kind = _terms(data)
+    return f"{second} {kind} minus {first}"
+
+
 def _metric(data: ComparisonData, name: str, title: str) -> Section:
     return Section.of(
-        f"{title}: candidate minus baseline",
+        f"{title}: {_direction(data)}",
         _columns(data),
         (_cells(data, pair, found) for pair, found in _known(data, name)),
         remarks=() if name == data.metric else _sentences(data, name),
@@ -191,27 +223,28 @@ def _known(data: ComparisonData, name: str) -> list[tuple[ComparedPair, Differen
 def _categories(data: ComparisonData) -> Section:
     """Return the differences by category; of several pairs those that are sure."""
     alone = len(data.pairs) == 1
+    rows = []
+    for pair in data.pairs:
+        for category, found in sorted(pair.comparison.categories.items()):
+            if found.difference is not None and (alone or differs(found)):
+                rows.append((category, *_cells(data, pair, found)))
     return Section.of(
-        "DR by category: candidate minus baseline",
+        f"DR by category: {_direction(data)}",
         ("category", *_columns(data)),
-        (
-            (category, *_cells(data, pair, found))
-            for pair in data.pairs
-            for category, found in sorted(pair.comparison.categories.items())
-            if found.difference is not None and (alone or _differs(found))
-        ),
+        rows,
         note="" if alone else f"Those with an adjusted p below {LEVEL}.",
         keys=2,
     )
 
 
 def _columns(data: ComparisonData) -> tuple[Cell, ...]:
+    first, second, _ = _terms(data)
     return (
-        TableCell("candidate", "against the baseline"),
-        TableCell("candidate", "baseline"),
+        TableCell("guard", "against" if data.of_one_run else ""),
+        TableCell(second, first),
         TableCell("difference", INTERVAL),
         TableCell("p adj.", "p"),
-        TableCell("discordant", "baseline, candidate"),
+        TableCell("discordant", f"{first}, {second}"),
         "McNemar p",
         "MDE",
         TableCell("commands", f"for {in_points(data.margin)}"),
@@ -242,51 +275,51 @@ def _pair(data: ComparisonData, pair: ComparedPair) -> TableCell:
 
 def _sentences(data: ComparisonData, name: str) -> Iterator[str]:
     known = _known(data, name)
-    differ = [each for each in known if _differs(each[1])]
     if len(known) > 1:
-        yield f"{len(differ)} of {len(known)} pairs differ at an adjusted p below {LEVEL}."
-    for pair, found in known if len(known) <= 12 else ():  # a screen of sentences
-        yield _sentence(data, pair, found)
-
-
-def _differs(found: Difference) -> bool:
-    return found.p_adjusted is not None and found.p_adjusted < LEVEL
+        differ = sum(differs(found) for _, found in known)
+        yield f"{differ} of {len(known)} pairs differ at an adjusted p below {LEVEL}."
+    if len(known) <= 12:  # a screen of sentences
+        for pair, found in known:
+            yield _sentence(data, pair, found)
 
 
 def _sentence(data: ComparisonData, pair: ComparedPair, found: Difference) -> str:
-    a, b = side_name(data, pair.a), side_name(data, pair.b)
+    a, b = data.name_of(pair.a), data.name_of(pair.b)
     seen = difference_in_words(found)
-    if _differs(found) and found.difference:
-        return f"{b} is {'better' if found.difference > 0 else 'worse'} than {a}: {seen}."
+    if pair.fitted:
+        return f"{b} and {a} are not judged: {seen} on commands that a policy was chosen on."
+    result = result_of(found)
+    if result in (PairResult.BETTER, PairResult.WORSE):
+        return f"{b} is {result} than {a}: {seen}."
     return f"{b} and {a} cannot be distinguished: {seen}.{_to_separate(data, found)}"
 
 
 def _to_separate(data: ComparisonData, found: Difference) -> str:
-    """Say how many commands would tell two sides apart."""
-    seen = commands_needed(found, abs(found.difference or 0))
-    sizes = (
-        ("of this size", seen if seen and seen > found.n else None),  # else too few clusters differ
-        (f"of {in_points(data.margin)}", commands_needed(found, data.margin)),
-    )
-    said = [(needed, size) for size, needed in sizes if needed is not None]
-    if not said:
+    """Say how many commands would tell two guards apart."""
+    margin = in_points(data.margin)
+    by_margin = commands_needed(found, data.margin)
+    as_seen = commands_needed(found, abs(found.difference or 0)) or 0
+    about = f" {found.n:,} were asked. About"
+    if as_seen > found.n:  # else too few clusters differ
+        more = "" if by_margin is None else f", {by_margin:,} one of {margin}"
+        return f"{about} {as_seen:,} would settle a difference of this size{more}."
+    if by_margin is None:
         return ""
-    (first, size), *others = said
-    more = "".join(f", {needed:,} one {size}" for needed, size in others)
-    return f" {found.n:,} were asked. About {first:,} would settle a difference {size}{more}."
+    return f"{about} {by_margin:,} would settle a difference of {margin}."
 
 
 def _legend(data: ComparisonData, *, in_pairs: bool) -> Iterator[str]:
+    first, second, kind = _terms(data)
     yield (
-        "All on the samples that are scored on both sides; rates in %, differences in percentage "
+        "All on the commands that are scored of both; rates in %, differences in percentage "
         f"points; {UNDEFINED} is undefined. DR: malicious detection rate. HA: harmless acceptance "
         "rate."
     )
     yield INTERVALS
     if in_pairs:
         yield (
-            "discordant: samples that only the baseline, and only the candidate, had right. McNemar"
-            " p: exact, samples taken as independent."
+            f"discordant: commands that only the {first} {kind}, and only the {second}, had right. "
+            "McNemar p: exact, commands taken as independent."
         )
         yield (
             "MDE: difference that is found in 80 % of runs of this size. commands: how many would"
@@ -311,33 +344,34 @@ def comparison_document(data: ComparisonData) -> JsonObject:
     return {
         **_source(data),
         "opinion": data.opinion.provenance,
-        "policies": policies_document(data.opinion),
+        "policies": policies_document(data.opinion, data.overlaps),
         "runs": [{"run_id": run.run_id, "name": run.name} for run in data.runs],
         "unlike": list(data.unlike),
         "metric": data.metric,
         "margin": data.margin,
-        "pairs": [
-            {
-                **_sides(pair),
-                "samples": pair.comparison.samples,
-                "large_clusters": dict(pair.comparison.large_clusters),
-                "verdict": data.verdict(pair),
-                "metrics": _numbers(data, pair.comparison.metrics),
-                "categories": _numbers(data, pair.comparison.categories),
-            }
-            for pair in data.pairs
-        ],
+        "pairs": [_pair_document(data, pair) for pair in data.pairs],
         "tie_groups": [list(group) for group in data.tie_groups],
-        "gate": [
-            {
-                **_sides(gate.pair),
-                "verdict": gate.verdict.value,
-                "commands_needed": gate.needed,
-                "commands_missing": gate.missing,
-            }
-            for gate in data.gates
-        ]
-        or None,
+        "gate": [_gate(gate) for gate in data.gates] or None,
+    }
+
+
+def _pair_document(data: ComparisonData, pair: ComparedPair) -> JsonObject:
+    return {
+        **_sides(pair),
+        "samples": pair.comparison.samples,
+        "large_clusters": dict(pair.comparison.large_clusters),
+        "verdict": data.verdict(pair),
+        "metrics": _numbers(data, pair.comparison.metrics),
+        "categories": _numbers(data, pair.comparison.categories),
+    }
+
+
+def _gate(gate: PairGate) -> JsonObject:
+    return {
+        **_sides(gate.pair),
+        "verdict": gate.verdict.value,
+        "commands_needed": gate.needed,
+        "commands_missing": gate.missing,
     }
 
 
@@ -360,9 +394,22 @@ def _numbers(data: ComparisonData, found: Mapping[str, Difference]) -> JsonObjec
 
 
 COLUMNS = (
-    *("scoring", "scoring_version", "unlike", "a_run_id", "a_model", "b_run_id", "b_model"),
-    *("samples", "verdict", "metric", "category", *NUMBERS),
-    *("a_only", "b_only", "margin", "commands_needed"),
+    "scoring",
+    "scoring_version",
+    "unlike",
+    "a_run_id",
+    "a_model",
+    "b_run_id",
+    "b_model",
+    "samples",
+    "verdict",
+    "metric",
+    "category",
+    *NUMBERS,
+    "a_only",
+    "b_only",
+    "margin",
+    "commands_needed",
 )
 
 
@@ -377,51 +424,45 @@ def _csv_rows(data: ComparisonData) -> Iterator[JsonObject]:
             "verdict": data.verdict(pair),
             "margin": data.margin,
         }
-        categories = sorted(pair.comparison.categories.items())
-        for metric, category, each in (
-            *((name, "", each) for name, each in pair.comparison.metrics.items()),
-            *((CATEGORY_METRIC, category, each) for category, each in categories),
-        ):
+        found = [(metric, "", each) for metric, each in pair.comparison.metrics.items()]
+        for category, each in sorted(pair.comparison.categories.items()):
+            found.append((Metric.DETECTION_RATE, category, each))
+        for metric, category, each in found:
             needed = commands_needed(each, data.margin)
             row = {"metric": metric, "category": category, "commands_needed": needed}
             yield about | asdict(each) | row
 
 
-_WORST_FIRST = (GateVerdict.WORSE, GateVerdict.INCONCLUSIVE, GateVerdict.SHIPS)
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold, not even as references."""
 
 
-def worst(data: ComparisonData) -> GateVerdict:
-    """Return the verdict that decides for all candidates together."""
-    found = {gate.verdict for gate in data.gates}
-    return next(verdict for verdict in _WORST_FIRST if verdict in found)
-
-
 def gate_line(data: ComparisonData) -> str:
-    """Return the answer in one line: the worst verdict, and why."""
-    verdict = worst(data)
+    """Return the answer in one line: the worst result, and why."""
+    verdict = data.worst_gate
     deciding = [gate for gate in data.gates if gate.verdict is verdict]
     reasons = "; ".join(gate_in_words(data, gate) for gate in deciding)
-    verdicts = [gate.verdict for gate in data.gates]
-    others = [each for each in _WORST_FIRST if each in verdicts and each is not verdict]
-    also = ", ".join(f"{verdicts.count(each)} {each.value}" for each in others)
-    rest = f" (of {len(verdicts)} candidates also {also})" if others else ""
+    counts = Counter(gate.verdict for gate in data.gates)
+    del counts[verdict]
+    others = [f"{counts[each]} {each.value}" for each in GateVerdict if counts[each]]
+    rest = f" (of {len(data.gates)} guards also {', '.join(others)})" if others else ""
     return printable(f"{verdict.value}: {reasons}{rest}{_caveat(data)}")
 
 
 def _names(data: ComparisonData, gate: PairGate) -> str:
-    return f"{side_name(data, gate.pair.b)} against {side_name(data, gate.pair.a)}"
+    return f"{data.name_of(gate.pair.b)} against {data.name_of(gate.pair.a)}"
 
 
 def gate_in_words(data: ComparisonData, gate: PairGate) -> str:
-    """Say how a candidate does, and what is missing to decide; foreign text."""
+    """Say how a guard does, and what is missing to decide; foreign text."""
     found, names = gate.difference, _names(data, gate)
     if found.difference is None:
         return f"{names}: {data.metric} is undefined on {counted(found.n, 'command')} of both"
+    fitted = gate.pair.fitted
+    missing = f"; {fitted_in_words(fitted)}" if fitted else _missing(gate)
     return (
         f"{names}: {data.metric} {difference_in_words(found)}, margin "
-        f"{in_points(data.margin)}, {counted(found.n, 'command')}{_missing(gate)}"
+        f"{in_points(data.margin)}, {counted(found.n, 'command')}{missing}"
     )
 
 
@@ -443,7 +484,7 @@ def _caveat(data: ComparisonData) -> str:
 
 
 def junit_xml(data: ComparisonData) -> str:
-    """Return JUnit XML with a test case for each candidate.
+    """Return JUnit XML with a test case for each gate.
 
     One that is worse is a failure. One of which nothing can be said is an error: the test did not
     come to a result.
@@ -484,7 +525,7 @@ def _xml(text: str, *, quote: bool = True) -> str:
     return escape(_NO_XML.sub("", printable(text)), quote)
 
 
-COMPARISON_FORMATS = ("table", "markdown", "latex", "csv", "json")
+COMPARISON_FORMATS = ("table", "markdown", "csv", "json")
 
 
 def drawn(form: str, report: Report, *, width: int | None, color: bool) -> str:
@@ -492,6 +533,8 @@ def drawn(form: str, report: Report, *, width: int | None, color: bool) -> str:
     if form == "table":
         return draw_table(report, width, color)
     if form == "markdown":
+        from aegish_dist.report.markdown import draw_markdown  # noqa: PLC0415  for pages of others
+
         return draw_markdown(report)
     from aegish_dist.report.latex import draw_latex  # noqa: PLC0415  for papers alone
 

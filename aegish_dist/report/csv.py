@@ -52,8 +52,15 @@ def failures_csv(rows: Sequence[TimedFailures]) -> str:
     """Return the rows as CSV (RFC 4180); what a spreadsheet would compute gets a leading `'`."""
     return csv_text(
         (
-            *("time", "model", "error_class", "attempts", "verdicts"),
-            *("statuses", "message", "first_at", "last_at"),
+            "time",
+            "model",
+            "error_class",
+            "attempts",
+            "verdicts",
+            "statuses",
+            "message",
+            "first_at",
+            "last_at",
         ),
         (in_json_types(each) | {"statuses": " ".join(map(str, each.statuses))} for each in rows),
     )

@@ -15,19 +15,22 @@ from typing import Any
 from msgspec import to_builtins
 from msgspec.structs import asdict
 
+from aegish_dist.core.metric import Metric
 from aegish_dist.core.model import ModelSpec, Price
-from aegish_dist.core.opinion import CATEGORY_METRIC, Opinion, policies_document, record_of
 from aegish_dist.core.run import COT, Prompt, Run
 from aegish_dist.core.text import known, printable_json
 from aegish_dist.errors import ReportError
+from aegish_dist.findings.leaderboard import RankedModel, ranked_entries
+from aegish_dist.opinions.opinion import Opinion, record_of
 from aegish_dist.report.comparison import comparison_document, drawn
 from aegish_dist.report.csv import csv_text, failures_document, in_json_types, spreadsheet_safe
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.decision import decision
-from aegish_dist.report.layout import RankedModel, ranked_entries
+from aegish_dist.report.first_screen import recommendation_document
 from aegish_dist.report.operations import SERVICE_STATISTICS, reasons
+from aegish_dist.report.origins import policies_document
 from aegish_dist.report.provenance import reproduction
 from aegish_dist.report.sections import BRIEF, SECTION_NAMES, build_report, one_screen
+from aegish_dist.report.thresholds import calibration_document, threshold_document
 from aegish_dist.statistics.rates import NUMBERS
 
 IN_SECTIONS = {"table": BRIEF, "markdown": SECTION_NAMES, "latex": BRIEF}
@@ -93,7 +96,7 @@ def render_json(data: ReportData) -> str:
             "created_at": snapshot.created_at.isoformat(),
             "is_current": data.is_current,
         },
-        "policies": [] if opinion is None else policies_document(opinion),
+        "policies": [] if opinion is None else policies_document(opinion, data.overlaps),
         "models": snapshot.document["models"],
         "ranking": snapshot.document["ranking"],
         "failures": [in_json_types(failure) for failure in data.failures],
@@ -102,11 +105,14 @@ def render_json(data: ReportData) -> str:
             "stretch_s": data.failure_stretch_s or None,
             **failures_document(data.failure_times),
         },
-        "decision": {fact.label: fact.text for fact in decision(data)},
+        "recommendation": {
+            **recommendation_document(data),
+            "threshold": None if data.thresholds is None else threshold_document(data.thresholds),
+        },
         "judgements": {entry.model: entry.judgements(data.targets) for entry in entries},
         "reasons": reasons(data),
         "comparison": None if data.comparison is None else comparison_document(data.comparison),
-        "scores": data.scores,
+        "scores": None if data.scores is None else calibration_document(data.scores),
         "overlay_effect": list(data.effect),
         "commands": [command for _, command in reproduction(data)],
     }
@@ -189,19 +195,33 @@ def csv_rows(data: ReportData) -> Iterator[dict[str, Any]]:
             yield source | {"model": entry.model} | row
 
 
+_OF_METRIC = (
+    "value",
+    "stderr",
+    "stderr_clustered",
+    "ci_low",
+    "ci_high",
+    "n",
+    "judgement",
+    "message",
+)
+"""What a wide table has of each metric."""
+
+
 def render_wide_csv(data: ReportData) -> str:
     """Return a report as CSV with a row for each model, the best one first.
 
-    The columns after run and rule set are named `aegish_score`, `aegish_score_stderr`, ... and
-    `category_detection_rate_stderr.upload`.
+    The columns after run and rule set are named `aegish_score`, `aegish_score_stderr`,
+    `aegish_score_stderr_clustered`, ... and `malicious_detection_rate_stderr.upload`.
     """
     source, rows = COLUMNS[: COLUMNS.index("model")], dict[str, dict[str, Any]]()
     for each in csv_rows(data):
         row = rows.setdefault(each["model"], {name: each.get(name) for name in ("model", *source)})
         end = spreadsheet_safe(f".{each['category']}") if each.get("category") else ""
-        for name in ("value", "stderr", "ci_low", "ci_high", "n", "judgement", "message"):
+        for name in _OF_METRIC:
             if each.get(name, "") != "":
-                row[f"{each['metric']}{'' if name == 'value' else f'_{name}'}{end}"] = each[name]
+                part = "" if name == "value" else f"_{name}"
+                row[f"{each['metric']}{part}{end}"] = each[name]
     return csv_text(list(dict.fromkeys(chain.from_iterable(rows.values()))), rows.values())
 
 
@@ -211,7 +231,7 @@ def _rows_of_model(data: ReportData, entry: RankedModel, reason: str) -> Iterato
         said = {"message": reason if name == "aegish_score" else ""}
         yield {"metric": name, **numbers, **said, "judgement": judgements.get(name, "")}
     for category, numbers in sorted(entry.part("categories").items()):
-        yield {"metric": CATEGORY_METRIC, "category": category, **numbers}
+        yield {"metric": Metric.DETECTION_RATE, "category": category, **numbers}
     for effect in data.effect:
         if effect["model"] == entry.model:
             for name, moved in sorted(effect["metrics"].items()):

@@ -5,11 +5,12 @@ interval stands below its value or a long name is folded. The result is ASCII an
 for its characters, so it compiles with pdfTeX in any encoding.
 """
 
+import math
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
-from itertools import zip_longest
+from itertools import chain, zip_longest
 
 from msgspec import toml
 
@@ -56,40 +57,45 @@ _PREAMBLE = r"""% Tables of {title}, for \input{{}} in a document with
 def draw_latex(report: Report) -> str:
     """Return sections as LaTeX: beside comments it is ASCII, and compiles with any engine."""
     parts = [_PREAMBLE.format(title=latex_text(report.title))]
-    comments = (*(f"{fact.label}: {fact.text}" for fact in report.facts), *report.legend)
-    parts += [f"% {shortened(printable(text), MOST_CHARACTERS)}\n" for text in comments]
+    comments = [f"{fact.label}: {fact.text}" for fact in report.facts]
+    for comment in (*comments, *report.legend):
+        parts.append(f"% {shortened(printable(comment), MOST_CHARACTERS)}\n")
     for section in report.sections:
         parts += _tables(report, section)
     return "".join(parts)
 
 
 def _tables(report: Report, section: Section) -> Iterator[str]:
+    if not section.columns:
+        title = latex_text(section.title)
+        yield "".join(f"{title}: {_remark(remark)}\n\n" for remark in section.remarks)
+        return
     widths = [_width(section, column) for column in range(len(section.columns))]
-    parts = [
-        (block, rows)
-        for block in fit(widths, section.keys, WIDTH)
-        for rows in _pages([[*_lines(row, block, section.keys)] for row in section.rows])
-    ]
+    parts = []
+    for block in fit(widths, section.keys, WIDTH):
+        rows = [list(_lines(row, block, section.keys)) for row in section.rows]
+        parts += [(block, page) for page in _pages(rows)]
     for number, (block, rows) in enumerate(parts, 1):
-        of_several = f" (part {number} of {len(parts)})" if len(parts) > 1 else ""
-        label = _label(report, section) + (f"-{number}" if number > 1 else "")
-        last = number == len(parts)
-        yield "\n".join(
-            [
-                r"\begin{table*}[htbp]",
-                r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
-                rf"\caption{{{_caption(report, section, of_several)}}}",
-                rf"\label{{{label}}}\smallskip",
-                *_tabular(section, block, rows),
-                *(
-                    r"\par\smallskip\raggedright "
-                    + latex_text(shortened(printable(remark), MOST_CHARACTERS))
-                    for remark in (section.remarks if last else ())
-                ),
-                r"\end{table*}",
-                "",
-            ]
-        )
+        part = f" (part {number} of {len(parts)})" if len(parts) > 1 else ""
+        label = _label(report, section)
+        if number > 1:
+            label += f"-{number}"
+        lines = [
+            r"\begin{table*}[htbp]",
+            r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
+            rf"\caption{{{_caption(report, section, part)}}}",
+            rf"\label{{{label}}}\smallskip",
+            *_tabular(section, block, rows),
+        ]
+        if number == len(parts):
+            for remark in section.remarks:
+                lines.append(rf"\par\smallskip\raggedright {_remark(remark)}")
+        lines += [r"\end{table*}", ""]
+        yield "\n".join(lines)
+
+
+def _remark(remark: str) -> str:
+    return latex_text(shortened(printable(remark), MOST_CHARACTERS))
 
 
 def _tabular(
@@ -115,13 +121,14 @@ def _lines(row: Sequence[TableCell], block: Block, folded: int) -> Iterator[list
     cells = []
     for column, width in zip(block.columns, block.widths, strict=True):
         cell = row[column]
-        texts, details = [cell.text], [cell.detail] if cell.detail else []
+        texts, details = [cell.text], [cell.detail]
         if column < folded:
             texts = fold(printable(cell.text), width)
             details = fold(printable(cell.detail), max(width * 8 // 7, 60))
-        first, *others = map(latex_text, texts or [""])
-        details = [rf"\scriptsize {latex_text(detail)}" for detail in details]
-        cells.append([first + _MARKS[cell.mark], *others, *details])
+        lines = list(map(latex_text, texts)) or [""]
+        lines[0] += _MARKS[cell.mark]
+        lines += [rf"\scriptsize {latex_text(detail)}" for detail in details if detail]
+        cells.append(lines)
     yield from map(list, zip_longest(*cells, fillvalue=""))
 
 
@@ -140,11 +147,12 @@ def _pages(rows: Sequence[list[list[str]]]) -> Iterator[list[list[list[str]]]]:
 
 def _width(section: Section, column: int) -> int:
     """Return how much room a column needs; headings are folded to it."""
-    heading, cells = section.columns[column], [row[column] for row in section.rows]
-    words = printable(heading.text).split(" ")
-    texts = [*words, *(printable(cell.text) for cell in cells)]
+    heading = section.columns[column]
+    cells = [row[column] for row in section.rows]
+    texts = [*printable(heading.text).split(" "), *(printable(cell.text) for cell in cells)]
     details = [printable(cell.detail) for cell in (heading, *cells)]
-    return max(*map(_size, texts), *(-(-_size(detail) * 7 // 8) for detail in details))
+    # Details are smaller, and need seven eighths.
+    return max(*map(_size, texts), *(math.ceil(_size(detail) * 7 / 8) for detail in details))
 
 
 def _size(text: str) -> int:
@@ -154,15 +162,19 @@ def _size(text: str) -> int:
 
 def _caption(report: Report, section: Section, of_several: str) -> str:
     """Say which numbers these are, of which run and rule set, and how intervals are made."""
-    said = [f"{section.title}{of_several}.", section.note]
-    source = ", ".join(f"{fact.label} {fact.text}" for fact in report.source)
-    said.append(f"{source[:1].upper()}{source[1:]}." if source else "")
-    if any("CI" in cell.detail for cell in section.columns):
-        said.append(report.caption)
-    caption = latex_text(" ".join(filter(None, said)))
-    if any(cell.mark for row in section.rows for cell in row):
+    sentences = [f"{section.title}{of_several}."]
+    if section.note:
+        sentences.append(section.note)
+    if report.source:
+        source = ", ".join(f"{fact.label} {fact.text}" for fact in report.source)
+        sentences.append(f"{source[:1].upper()}{source[1:]}.")
+    if report.caption and any("CI" in heading.detail for heading in section.columns):
+        sentences.append(report.caption)
+    caption = latex_text(" ".join(sentences))
+    cells = list(chain.from_iterable(section.rows))
+    if any(cell.mark for cell in cells):
         caption += " $^{+}$/$^{-}$/$^{?}$: the interval is above the target, below it, or holds it."
-    if any(cell.text == UNDEFINED for row in section.rows for cell in row):
+    if any(cell.text == UNDEFINED for cell in cells):
         caption += " --: undefined."
     return caption
 
@@ -170,6 +182,5 @@ def _caption(report: Report, section: Section, of_several: str) -> str:
 def _label(report: Report, section: Section) -> str:
     r"""Return a name for `\ref` that no other table of another report has."""
     words = [*(fact.text for fact in report.source[:2]), section.title]
-    return "tab:" + "-".join(
-        filter(None, (re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-") for word in words))
-    )
+    parts = [re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-") for word in words]
+    return "tab:" + "-".join(part for part in parts if part)

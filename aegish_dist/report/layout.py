@@ -4,86 +4,14 @@ Text in here may be foreign: each format makes it printable and escapes it. Snap
 version that wrote them, so what a document lacks reads as undefined.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partialmethod
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 from msgspec import Struct
 
-from aegish_dist.core.opinion import Targets
-from aegish_dist.report.numbers import UNDEFINED, format_interval, format_rate
-from aegish_dist.statistics.calibration import ReliabilityBin
-from aegish_dist.statistics.rates import Estimate, Judgement, judged
-
-
-class RankedModel(Struct, frozen=True):
-    place: str
-    """Rank for people: `3`, `1=` for every member of a tie group, an en dash without a score."""
-    document: Mapping[str, Any]
-
-    @property
-    def model(self) -> str:
-        """Canonical model id; foreign text."""
-        return str(self.document["model"])
-
-    @property
-    def simulated(self) -> bool:
-        return bool(self.document.get("simulated"))
-
-    def part(self, name: str) -> Mapping[str, Any]:
-        """Return a part of the entry, such as `counts`; empty when it is absent."""
-        return self.document.get(name) or {}
-
-    def metric(self, name: str) -> Estimate:
-        return Estimate.of(self.part("metrics").get(name))
-
-    def judgements(self, targets: Targets) -> dict[str, Judgement]:
-        """Judge the metrics that have a target and are defined."""
-        seen = {name: self.metric(name) for name in targets.least}
-        return {
-            name: judged(estimate, targets.least[name])
-            for name, estimate in seen.items()
-            if estimate.value is not None
-        }
-
-    def category(self, name: str) -> Estimate:
-        """Return the detection rate in a category."""
-        return Estimate.of(self.part("categories").get(name))
-
-    def number(self, *path: str) -> Any:
-        """Return what stands below some keys, such as `tokens`, `input`; None if absent."""
-        found: Any = self.document
-        for key in path:
-            found = (found or {}).get(key)
-        return found
-
-    count = partialmethod(number, "counts")
-    """Return a count by name, such as `planned`; None if absent."""
-    latency = partialmethod(number, "latency_parts_ms")
-    """Return a statistic, such as `p90`, of a part of the latency, in milliseconds."""
-    cost = partialmethod(number, "cost")  # return `total_usd`, `per_1000_usd` or `per_command_usd`
-
-    @property
-    def reliability(self) -> list[ReliabilityBin]:
-        """The bins of stated confidence that hold verdicts; empty where they are not known."""
-        bins = [ReliabilityBin(**each) for each in self.document.get("reliability") or ()]
-        return [each for each in bins if each.n and each.accuracy is not None]
-
-
-def ranked_entries(document: Mapping[str, Any]) -> list[RankedModel]:
-    """Return the models of a snapshot document in the order of its ranking."""
-    ranking = document["ranking"]
-    by_model = {entry["model"]: entry for entry in document["models"]}
-    sizes = Counter(place["tie_group"] for place in ranking)
-    leaders: dict[int | None, int | None] = {}
-    entries = []
-    for place in ranking:
-        leader = leaders.setdefault(place["tie_group"], place["rank"])
-        tie = "=" if sizes[place["tie_group"]] > 1 else ""
-        label = UNDEFINED if leader is None else f"{leader}{tie}"
-        entries.append(RankedModel(label, by_model[place["model"]]))
-    return entries
+from aegish_dist.findings.leaderboard import RankedModel
+from aegish_dist.report.numbers import format_interval, format_rate
+from aegish_dist.statistics.rates import Estimate, Judgement
 
 
 def category_names(entries: Iterable[RankedModel]) -> list[str]:

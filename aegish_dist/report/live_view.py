@@ -7,6 +7,7 @@ columns are few, the least needed ones are dropped. Wide characters take two col
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from operator import itemgetter
 
 from msgspec import Struct
@@ -83,14 +84,11 @@ def table_lines(models: Sequence[ModelStatus], width: int, dots: str) -> list[st
             room -= widths[heading] + GAP
     model_width = max(0, min(longest, room))
     names = shown_names(models, model_width, dots)
-    columns = [
-        [padded(name, model_width) for name in ("Model", *(names[m.model] for m in models))],
-        *(
-            [padded(cell, widths[heading], right=True) for cell in column]
-            for heading, column in cells.items()
-            if heading in chosen
-        ),
-    ]
+    shown = ["Model", *(names[model.model] for model in models)]
+    columns = [[padded(name, model_width) for name in shown]]
+    for heading, column in cells.items():
+        if heading in chosen:
+            columns.append([padded(cell, widths[heading], right=True) for cell in column])
     return [(" " * GAP).join(line) for line in zip(*columns, strict=True)]
 
 
@@ -134,26 +132,30 @@ class Canvas(Struct, frozen=True):
 
 def draw(scene: Scene, canvas: Canvas) -> list[Text]:
     """Return the lines of a run, at most as many as the terminal has."""
-    status = scene.status
-    head = _head(scene, canvas)
-    facts = [f"{name} {number:,}" for name, number in status.outcomes.items()]
-    outcomes = [Text(), *map(Text, packed(facts, canvas.width, canvas.dots))] if facts else []
-    errors, steps = _errors(status, canvas), _steps(scene, canvas)
-    least = min(len(errors), LEAST_LINES) + min(len(steps), LEAST_LINES)
+    head, outcomes = _head(scene, canvas), _outcomes(scene.status, canvas)
+    errors, steps = _errors(scene.status, canvas), _steps(scene, canvas)
+    for_errors, for_steps = min(len(errors), LEAST_LINES), min(len(steps), LEAST_LINES)
     free = canvas.height - len(head) - len(outcomes)
-    models = _models(status, canvas, max(0, free - least))
+    models = _models(scene.status, canvas, max(0, free - for_errors - for_steps))
     free -= len(models)
-    errors = errors[: max(0, free - min(len(steps), LEAST_LINES))]
+    errors = errors[: max(0, free - for_steps)]
     steps = steps[: max(0, free - len(errors))]
     return [*head, *models, *outcomes, *errors, *steps][: canvas.height]
+
+
+def _outcomes(status: RunStatus, canvas: Canvas) -> list[Text]:
+    facts = [f"{name} {number:,}" for name, number in status.outcomes.items()]
+    lines = packed(facts, canvas.width, canvas.dots)
+    return [Text(), *map(Text, lines)] if lines else []
 
 
 def _head(scene: Scene, canvas: Canvas) -> list[Text]:
     status = scene.status
     state = f"{status.state}  {scene.counted_at}".rstrip()
-    name = f"Run {status.run_id}" + (f" {printable(status.name)}" if status.name else "")
-    left = cut(name, max(0, canvas.width - len(state) - 2), canvas.dots)
-    first = Text(padded(left, canvas.width - len(state)), style="bold")
+    name = f"Run {status.run_id} {printable(status.name)}".rstrip()
+    room = canvas.width - len(state)
+    title = cut(name, max(0, room - 2), canvas.dots)
+    first = Text(padded(title, room), style="bold")
     first.append(state, style=STYLES[status.state])
     first.truncate(canvas.width)
     facts = packed(headline(status), canvas.width, canvas.dots)
@@ -161,50 +163,55 @@ def _head(scene: Scene, canvas: Canvas) -> list[Text]:
 
 
 def _bar(status: RunStatus, canvas: Canvas) -> Text:
+    """Return how much is done; a run that asks nothing is complete."""
     done, planned = (status.done, status.planned) if status.planned else (1, 1)
     numbers = f" {status.done:,} of {status.planned:,}  {100 * done // planned} %"
     room = max(0, canvas.width - len(numbers))
     full = room * done // planned
-    marks = "#-" if canvas.ascii_only else "\N{FULL BLOCK}\N{LIGHT SHADE}"
-    bar = Text(marks[0] * full, style=STYLES[status.state])
-    bar.append(marks[1] * (room - full), style="dim")
+    filled_mark, empty_mark = "#-" if canvas.ascii_only else "\N{FULL BLOCK}\N{LIGHT SHADE}"
+    bar = Text(filled_mark * full, style=STYLES[status.state])
+    bar.append(empty_mark * (room - full), style="dim")
     bar.append(cut(numbers, canvas.width, canvas.dots), style="bold")
     return bar
 
 
 def _models(status: RunStatus, canvas: Canvas, lines: int) -> list[Text]:
     headings, *rows = table_lines(status.models, canvas.width, canvas.dots)
-    heading = [Text(), Text(headings, style="bold")]
-    entries = [_entry(status, *each, canvas) for each in zip(status.models, rows, strict=True)]
-    if len(heading) + sum(map(len, entries)) <= lines:
-        return [*heading, *(line for entry in entries for line in entry)]
-    # Where lines are few, the waits of models that move or will are those in the head.
+    shown = [Text(), Text(headings, style="bold")]
     entries = [
-        entry[:1] if may_move(model) else entry
-        for entry, model in zip(entries, status.models, strict=True)
+        _entry(status, model, row, canvas) for model, row in zip(status.models, rows, strict=True)
     ]
-    ranks = [(*ORDER, model.state).index(model.state) for model in status.models]
-    placed = sorted(range(len(entries)), key=ranks.__getitem__)
-    shown, free = set[int](), lines - len(heading) - 1
-    for number in placed:
-        if len(entries[number]) > free:
-            break
-        shown.add(number)
-        free -= len(entries[number])
-    rest = [model.state for number, model in enumerate(status.models) if number not in shown]
+    if len(shown) + sum(map(len, entries)) <= lines:
+        return [*shown, *chain.from_iterable(entries)]
+    for number, model in enumerate(status.models):
+        if may_move(model):  # its waits are those in the head
+            del entries[number][1:]
+    chosen = _chosen(status.models, list(map(len, entries)), lines - len(shown) - 1)
+    for number in sorted(chosen):
+        shown += entries[number]
+    rest = [model.state for number, model in enumerate(status.models) if number not in chosen]
     kinds = ", ".join(f"{number} {state}" for state, number in Counter(rest).items())
     more = cut(f"and {len(rest)} more: {kinds}", canvas.width, canvas.dots)
-    lines_shown = [line for number in sorted(shown) for line in entries[number]]
-    return [*heading, *lines_shown, Text(more, style="dim")][: max(0, lines)]
+    return [*shown, Text(more, style="dim")][: max(0, lines)]
+
+
+def _chosen(models: Sequence[ModelStatus], heights: Sequence[int], free: int) -> set[int]:
+    """Return which models have room: those that move or need help before the others."""
+    ranks = [(*ORDER, model.state).index(model.state) for model in models]
+    chosen = set[int]()
+    for number in sorted(range(len(models)), key=ranks.__getitem__):
+        if heights[number] > free:
+            break
+        chosen.add(number)
+        free -= heights[number]
+    return chosen
 
 
 def _entry(status: RunStatus, model: ModelStatus, row: str, canvas: Canvas) -> list[Text]:
-    style = STYLES[model.state] if model.state is not State.RUNNING else ""
+    style = "" if model.state is State.RUNNING else STYLES[model.state]
     reason = why(model, status)
-    if not reason:
-        return [Text(row, style=style)]
-    together = f"{row}  {reason}"
-    if cell_width(together) <= canvas.width:
+    together = f"{row}  {reason}" if reason else row
+    if cell_width(together) <= canvas.width or not reason:
         return [Text(together, style=style)]
     below = cut(f"  {reason}", canvas.width, canvas.dots)
     return [Text(row, style=style), Text(below, style=style)]
@@ -216,16 +223,16 @@ def _errors(status: RunStatus, canvas: Canvas) -> list[Text]:
     lines = [Text("Last errors", style="bold")]
     names = shown_names(status.models, max(20, canvas.width // 4), canvas.dots)
     for error in status.last_errors:
-        time = f"{error.at.astimezone():%H:%M:%S}"
-        words = f"{time}  {names.get(error.model, printable(error.model))}  {error_words(error)}"
+        model = names.get(error.model, printable(error.model))
+        words = f"{error.at.astimezone():%H:%M:%S}  {model}  {error_words(error)}"
         lines.append(Text(cut(words, canvas.width, canvas.dots)))
     return lines
 
 
 def _steps(scene: Scene, canvas: Canvas) -> list[Text]:
-    lines = [
-        Text(line)
-        for step in scene.steps
-        for line in folded(printable(step), canvas.width, 3, canvas.dots)
-    ]
-    return [Text("Next", style="bold"), *lines] if lines else []
+    if not scene.steps:
+        return []
+    lines = [Text("Next", style="bold")]
+    for step in scene.steps:
+        lines += map(Text, folded(printable(step), canvas.width, 3, canvas.dots))
+    return lines

@@ -13,25 +13,33 @@ _LINK = re.compile(r"(?<=[a-z]):(?=//)|(?<=\bwww)(?=\.)|@", re.IGNORECASE)
 
 
 def draw_markdown(report: Report) -> str:
-    parts = [
-        f"# {markdown_text(report.title)}",
-        "\n".join(f"- **{fact.label}:** {markdown_text(fact.text)}" for fact in report.facts),
-        *(section_markdown(section) for section in report.sections),
-        "## Legend",
-        "\n".join(f"- {markdown_text(line)}" for line in report.legend),
-    ]
+    parts = [f"# {markdown_text(report.title)}"]
+    parts.append(
+        "\n".join(f"- **{fact.label}:** {markdown_text(fact.text)}" for fact in report.facts)
+    )
+    parts += map(section_markdown, report.sections)
+    parts += ["## Legend", _listed(report.legend)]
     return "\n\n".join(parts) + "\n"
 
 
 def section_markdown(section: Section) -> str:
     """Return one table with its heading, note and remarks."""
-    rules = [":--" if column < section.keys else "--:" for column in range(len(section.columns))]
-    table = [markdown_row(map(_cell, section.columns)), markdown_row(rules)]
-    table += [markdown_row(map(_cell, row)) for row in section.rows]
-    note = [markdown_text(section.note)] if section.note else []
-    remarks = ["\n".join(f"- {markdown_text(remark)}" for remark in section.remarks)]
-    parts = [f"## {section.title}", *note, "\n".join(table) if section.columns else "", *remarks]
-    return "\n\n".join(filter(None, parts))
+    parts = [f"## {section.title}"]
+    if section.note:
+        parts.append(markdown_text(section.note))
+    if section.columns:
+        numbers = len(section.columns) - section.keys
+        rules = [":--"] * section.keys + ["--:"] * numbers
+        table = [markdown_row(map(_cell, section.columns)), markdown_row(rules)]
+        table += [markdown_row(map(_cell, row)) for row in section.rows]
+        parts.append("\n".join(table))
+    if section.remarks:
+        parts.append(_listed(section.remarks))
+    return "\n\n".join(parts)
+
+
+def _listed(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {markdown_text(line)}" for line in lines)
 
 
 def markdown_row(cells: Iterable[str]) -> str:

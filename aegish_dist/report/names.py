@@ -7,6 +7,9 @@ from os.path import commonprefix
 
 from aegish_dist.core.text import cell_width, printable
 
+NAME_WIDTH = 36
+"""Columns of a name in a sentence."""
+MOST_NAMES = 3
 DOTS = "\N{HORIZONTAL ELLIPSIS}"
 _Pieces = tuple[str, ...]  # the pieces of an id that its short name keeps, in order; dots join them
 
@@ -115,3 +118,12 @@ def _two_cuts(text: str, room: float, measure: Callable[[str], float]) -> Iterat
         stop = bisect_right(ends, ends[start] + left) - 1
         if head > 0 and start < stop < tail < len(text):
             yield text[:head], text[start:stop], text[tail:]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names for a sentence, the first ones of many."""
+    if len(names) > MOST_NAMES + 1:
+        names = [*names[:MOST_NAMES], f"{len(names) - MOST_NAMES} others"]
+    if len(names) < 2:
+        return "".join(names)
+    return f"{', '.join(names[:-1])} and {names[-1]}"

@@ -11,12 +11,12 @@ UNDEFINED = "\N{EN DASH}"
 
 def format_rate(value: float | None) -> str:
     """Write a rate in [0, 1] as a percentage without its sign: 0.957 is `95.7`."""
-    return UNDEFINED if value is None else f"{100 * value:.1f}"
+    return UNDEFINED if value is None else f"{100 * value:z.1f}"
 
 
 def format_points(value: float | None) -> str:
     """Write a difference or standard error of rates in percentage points: 0.0078 is `0.78`."""
-    return UNDEFINED if value is None else f"{100 * value:.2f}"
+    return UNDEFINED if value is None else f"{100 * value:z.2f}"
 
 
 def format_interval(
@@ -27,8 +27,11 @@ def format_interval(
 
 
 def format_difference(value: float | None) -> str:
-    """Write a difference of rates in percentage points, with its sign: 0.012 is `+1.2`."""
-    return UNDEFINED if value is None else f"{100 * value:+.1f}"
+    """Write a difference of rates in percentage points, with its sign: 0.012 is `+1.2`, 0 `0.0`."""
+    if value is None:
+        return UNDEFINED
+    points = f"{100 * value:+.1f}"
+    return points[1:] if points in ("+0.0", "-0.0") else points
 
 
 def format_p(value: float | None) -> str:
@@ -38,7 +41,7 @@ def format_p(value: float | None) -> str:
 
 def format_decimal(value: float | None) -> str:
     """Write a number that is no rate, such as a Brier score, with three decimals."""
-    return UNDEFINED if value is None else f"{value:.3f}"
+    return UNDEFINED if value is None else f"{value:z.3f}"
 
 
 def format_count(value: int | None) -> str:

@@ -6,22 +6,23 @@ best first.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import product
 from operator import methodcaller
+from typing import Any
 
 from aegish_dist.core.failures import TimedFailures, totals
 from aegish_dist.core.outcome import ErrorClass, ScoredAnswer
-from aegish_dist.core.policy import POLICY_PREFIX
+from aegish_dist.findings.leaderboard import RankedModel, ranked_entries
+from aegish_dist.opinions.policy import POLICY_PREFIX
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import (
     MODEL,
     Cell,
     Column,
-    RankedModel,
     Section,
     TableCell,
     marked,
     number_cell,
-    ranked_entries,
     tabulate,
 )
 from aegish_dist.report.numbers import (
@@ -43,63 +44,73 @@ NO_SCORE = "no score: "
 
 def errors(entries: Sequence[RankedModel]) -> Section:
     """Return counts and rates of the error classes that the rule set knows."""
-    by_rule = [
-        label
-        for label in RULE_ERROR_LABELS
-        if any(entry.count(f"{label.lower()}_count") is not None for entry in entries)
-    ]
-    labels = (*ERROR_LABELS, *by_rule)
+    labels = [*ERROR_LABELS]
+    for label in RULE_ERROR_LABELS:
+        if any(_errors_of(entry, label) is not None for entry in entries):
+            labels.append(label)
     columns = [
         MODEL,
         Column("verdicts", methodcaller("count", "done"), format_count),
         *map(_error, labels),
     ]
-    if not any(entry.count(f"{label.lower()}_count") for entry in entries for label in labels):
+    if not any(_errors_of(entry, label) for entry, label in product(entries, labels)):
         entries = ()
     note = "Verdicts, and in parentheses their share in % of all verdicts of the model."
     return tabulate("Errors", entries, columns, note=note)
+
+
+def _errors_of(entry: RankedModel, label: ScoredAnswer) -> Any:
+    return entry.count(f"{label.lower()}_count")
 
 
 def _error(label: ScoredAnswer) -> Column:
     name = label.lower()
 
     def read(entry: RankedModel) -> TableCell:
-        count = entry.count(f"{name}_count")
-        share = format_rate(entry.metric(f"{name}_rate").value)
-        return TableCell(f"{count:,} ({share})" if count else format_count(count), value=count)
+        count = _errors_of(entry, label)
+        words = format_count(count)
+        if count:
+            words = f"{words} ({format_rate(entry.metric(f'{name}_rate').value)})"
+        return TableCell(words, value=count)
 
     return Column(name.removesuffix("_error").replace("_", " "), read)
 
 
-def failures(data: ReportData, entries: Sequence[RankedModel]) -> Section:
-    """Return why calls failed and why models are not called."""
+def failures(data: ReportData, entries: Sequence[RankedModel], *, brief: bool = False) -> Section:
+    """Return why calls failed and why models are not called; in brief, where a provider says it."""
     order = [entry.model for entry in entries]
     found = sorted(data.failures, key=lambda failure: order.index(failure.model))
-    halts = (_line(each.model, each.state, each.reason) for each in data.halted)
-    words = []
-    for each in found:
-        if each.message:
-            at = "" if each.last_at is None else f", {format_time(each.last_at)}"
-            words.append(_line(each.model, f"{_called(each.error_class)}{at}", each.message))
+    remarks = []
+    for halted in data.halted:
+        if halted.reason or not brief:
+            remarks.append(_line(halted.model, halted.state, halted.reason))
+    if not found:
+        return Section.of("Failed calls", (), (), remarks=remarks)
+    rows: list[tuple[Cell, ...]] = []
+    for failure in found:
+        reason = _called(failure.error_class)
+        rows.append(
+            (
+                failure.model,
+                reason,
+                _statuses(failure.statuses) or UNDEFINED,
+                number_cell(failure.verdicts, format_count),
+                number_cell(failure.attempts or None, format_count),
+                number_cell(max(failure.attempts - failure.verdicts, 0), format_count),
+            )
+        )
+        if failure.message:
+            at = "" if failure.last_at is None else f", {format_time(failure.last_at)}"
+            remarks.append(_line(failure.model, f"{reason}{at}", failure.message))
     return Section.of(
         "Failed calls",
         ("model", "reason", "status", "without answer", "failed attempts", "tried again"),
-        (
-            (
-                each.model,
-                _called(each.error_class),
-                _statuses(each.statuses) or UNDEFINED,
-                number_cell(each.verdicts, format_count),
-                number_cell(each.attempts or None, format_count),
-                number_cell(max(each.attempts - each.verdicts, 0), format_count),
-            )
-            for each in found
-        ),
+        rows,
         note=(
             "Verdicts without an answer by the reason of the last attempt, and all attempts that"
             " failed. As stored now, of every try; the newest words of the provider stand below."
         ),
-        remarks=(*halts, *words),
+        remarks=remarks,
     )
 
 
@@ -118,45 +129,47 @@ def _line(model: str, about: str, words: str) -> str:
 
 def reasons(data: ReportData) -> dict[str, str]:
     """Return why models have no score, by model; foreign text."""
-    return {
-        entry.model: f"{NO_SCORE}{_reason(data, entry)}"
-        for entry in ranked_entries(data.snapshot.document)
-        if entry.metric("aegish_score").value is None
-    }
+    unscored = {}
+    for entry in ranked_entries(data.snapshot.document):
+        if entry.metric("aegish_score").value is None:
+            unscored[entry.model] = f"{NO_SCORE}{_reason(data, entry)}"
+    return unscored
+
+
+_RATES = {"malicious": "malicious_detection_rate", "harmless": "harmless_acceptance_rate"}
 
 
 def _reason(data: ReportData, entry: RankedModel) -> str:
     """Return which label was not asked, else why calls are not made or fail, or what is lacking."""
-    kinds = {"malicious": "malicious_detection_rate", "harmless": "harmless_acceptance_rate"}
-    bounds = {kind: entry.part("metrics").get(f"{name}_worst") for kind, name in kinds.items()}
-    not_asked = [kind for kind, known in bounds.items() if known and known["n"] == 0]
+    bounds = {label: entry.part("metrics").get(f"{rate}_worst") for label, rate in _RATES.items()}
+    not_asked = [label for label, bound in bounds.items() if bound and bound["n"] == 0]
     if entry.count("done") and not_asked:
         return f"no {' and no '.join(not_asked)} command was asked"
     for halted in data.halted:
         if halted.model == entry.model:
             return halted.state[:60]
-    if failed := failed_calls(data, entry):
+    failed = failed_calls(data, entry)
+    if failed:
         return failed
     if not entry.count("done"):
         of_policy = entry.model.startswith(POLICY_PREFIX)
         return "no command has the verdicts it needs" if of_policy else "no verdict yet"
-    unscored = [kind for kind, name in kinds.items() if entry.metric(name).value is None]
+    unscored = [label for label, rate in _RATES.items() if entry.metric(rate).value is None]
     return f"no {' and no '.join(unscored)} command is scored" if unscored else "undefined"
 
 
 def failed_calls(data: ReportData, entry: RankedModel, least: float = 0.0) -> str:
     """Return how many verdicts lack an answer, and why; empty below a share of the planned."""
-    planned = entry.count("planned")
-    found = [each for each in data.failures if each.model == entry.model and each.verdicts]
-    lost = sum(each.verdicts for each in found)
+    planned, lost, reasons = entry.count("planned"), 0, []
+    for failure in data.failures:
+        if failure.model == entry.model and failure.verdicts:
+            lost += failure.verdicts
+            statuses = f" ({_statuses(failure.statuses)})" if failure.statuses else ""
+            reasons.append(f"{_called(failure.error_class)}{statuses}")
     if not lost or lost < least * (planned or 0):
         return ""
-    why = (
-        f"{_called(each.error_class)} {f'({_statuses(each.statuses)})' * bool(each.statuses)}"
-        for each in found
-    )
     failed = f"{format_count(lost)} of {format_count(planned)} calls failed"
-    return f"{failed}, {', '.join(reason.rstrip() for reason in why)}"
+    return f"{failed}, {', '.join(reasons)}"
 
 
 def failure_times(data: ReportData, entries: Sequence[RankedModel]) -> Section:
@@ -178,8 +191,10 @@ def failure_times(data: ReportData, entries: Sequence[RankedModel]) -> Section:
 
 def _totals(rows: Sequence[TimedFailures], names: Mapping[str, str]) -> Iterator[tuple[Cell, ...]]:
     for total in totals(rows):
-        alike = [e for e in rows if (e.model, e.error_class) == (total.model, total.error_class)]
-        worst = max(alike, key=lambda each: max(each.attempts, each.verdicts))
+        stretches = [
+            row for row in rows if (row.model, row.error_class) == (total.model, total.error_class)
+        ]
+        worst = max(stretches, key=_most)
         yield (
             _called(total.error_class),
             names.get(total.model, total.model),
@@ -188,8 +203,12 @@ def _totals(rows: Sequence[TimedFailures], names: Mapping[str, str]) -> Iterator
             number_cell(total.verdicts, format_count),
             _moment(total.first_at),
             _moment(total.last_at),
-            TableCell(_moment(worst.time).text, format_count(max(worst.attempts, worst.verdicts))),
+            TableCell(_moment(worst.time).text, format_count(_most(worst))),
         )
+
+
+def _most(failed: TimedFailures) -> int:
+    return max(failed.attempts, failed.verdicts)
 
 
 def _moment(time: datetime | None) -> TableCell:
@@ -206,9 +225,11 @@ def latency(entries: Sequence[RankedModel], batched: Collection[str]) -> Section
         Column(title, methodcaller("latency", part, statistic), format_ms)
         for part, statistic, title in parts
     ]
+    columns.append(Column("left out", methodcaller("count", "untimed"), format_count))
     note = (
         "mean to max: service time, from request to answer. Waiting in the queue, at the rate "
-        "limiter and between attempts is no part of it."
+        "limiter and between attempts is no part of it. left out: calls without an answer, such as"
+        " missed deadlines, have no time; `policies search` takes them as longer than any bound."
     )
     if any(entry.model in batched for entry in entries):
         note += f" Not measured, {UNDEFINED}, where a model was asked in batches."
@@ -216,17 +237,15 @@ def latency(entries: Sequence[RankedModel], batched: Collection[str]) -> Section
 
 
 def latency_parts(entries: Sequence[RankedModel]) -> Section:
-    rows: Iterator[tuple[Cell, ...]] = (
-        (
-            part,
-            marked(entry),
-            *(number_cell(entry.latency(part, name), format_ms) for name in SERVICE_STATISTICS),
-        )
-        for part in ("service", *WAITS, "total")
-        if any(entry.latency(part, "max") for entry in entries)
-        for entry in entries
-        if entry.latency(part, "mean") is not None
-    )
+    rows: list[tuple[Cell, ...]] = []
+    for part in ("service", *WAITS, "total"):
+        if not any(entry.latency(part, "max") for entry in entries):
+            continue
+        for entry in entries:
+            if entry.latency(part, "mean") is not None:
+                times = [entry.latency(part, statistic) for statistic in SERVICE_STATISTICS]
+                cells = [number_cell(time, format_ms) for time in times]
+                rows.append((part, marked(entry), *cells))
     return Section.of(
         "Parts of the time",
         ("part", "model", *SERVICE_STATISTICS),
@@ -241,17 +260,15 @@ def latency_parts(entries: Sequence[RankedModel]) -> Section:
 
 
 def cost(entries: Sequence[RankedModel], batched: Collection[str]) -> Section:
-    kinds = ("input", "output", "reasoning", "cache_read", "cache_write")
     columns = [
         MODEL,
         Column("total", methodcaller("cost", "total_usd"), format_usd),
         Column("per 1,000", methodcaller("cost", "per_1000_usd"), format_usd),
         Column("per command", methodcaller("cost", "per_command_usd"), format_usd),
-        *(
-            Column(kind.replace("_", " "), methodcaller("number", "tokens", kind), format_count)
-            for kind in kinds
-        ),
     ]
+    for kind in ("input", "output", "reasoning", "cache_read", "cache_write"):
+        read = methodcaller("number", "tokens", kind)
+        columns.append(Column(kind.replace("_", " "), read, format_count))
     note = (
         "USD at the prices of submit, then tokens. Reasoning is part of output, "
         "cache read and cache write are part of input."

@@ -6,12 +6,14 @@ from decimal import Decimal
 from typing import Any
 
 from aegish_dist.core.model import CallParameters, ModelSpec, Price, Rate
-from aegish_dist.core.opinion import AEGISH_TARGETS, Opinion, Snapshot, policies_document
 from aegish_dist.core.run import Run, is_arm_of
-from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.core.text import known, printable_line_of_json, shortened
+from aegish_dist.findings.leaderboard import RankedModel
+from aegish_dist.findings.snapshot import Snapshot
+from aegish_dist.opinions.opinion import AEGISH_TARGETS, Opinion, policy_documents
+from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.layout import Cell, Fact, RankedModel, Section, TableCell, number_cell
+from aegish_dist.report.layout import Cell, Fact, Section, TableCell, number_cell
 from aegish_dist.report.numbers import UNDEFINED, format_count, format_time
 
 MOST_CHARACTERS = 300  # of a foreign text in a line of its own; the JSON report has it whole
@@ -132,7 +134,8 @@ def _made_under(opinion: Opinion | None) -> Iterator[tuple[str, Mapping[str, Any
     for part, made in ({} if opinion is None else opinion.provenance).items():
         if made is not None:
             yield "rule set" if part == "scoring" else part, made
-    yield from (("policy", made) for made in policies_document(opinion or Opinion()))
+    for made in policy_documents(opinion or Opinion()).values():
+        yield "policy", made
 
 
 INTERVALS = (

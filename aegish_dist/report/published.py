@@ -5,17 +5,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from aegish_dist.core.text import printable_json
+from aegish_dist.findings.leaderboard import RankedModel, ranked_entries
 from aegish_dist.report.layout import (
     HEADLINES,
     INTERVAL,
     Cell,
     Fact,
-    RankedModel,
     Report,
     Section,
     TableCell,
     estimate_cell,
-    ranked_entries,
 )
 from aegish_dist.report.numbers import (
     UNDEFINED,
@@ -53,54 +52,63 @@ def _facts(document: Mapping[str, Any]) -> Iterator[Fact]:
     yield Fact("Source", f"{table['source']}, {table['published']}. {table['licence']}")
     verdicts = Counter(pair["verdict"] for pair in document["pairs"])
     if verdicts:
-        yield Fact("Pairs", ", ".join(f"{number} {each}" for each, number in verdicts.items()))
+        counts = [f"{number} {verdict}" for verdict, number in verdicts.items()]
+        yield Fact("Pairs", ", ".join(counts))
 
 
 def _guards(document: Mapping[str, Any]) -> Section:
     entries = ranked_entries(document)
-    known = [name for name in _TITLES if any(e.metric(name).value is not None for e in entries)]
-    sides = (TableCell("right", f"of {side}") for side in ("malicious", "harmless"))
-    return Section.of(
-        "Guards",
-        ("#", "guard", *sides, *(TableCell(_TITLES[name], INTERVAL) for name in known)),
-        (_row(entry, known) for entry in entries),
-        keys=2,
-    )
+    metrics = [
+        name for name in _TITLES if any(entry.metric(name).value is not None for entry in entries)
+    ]
+    columns = [TableCell("right", f"of {side}") for side in ("malicious", "harmless")]
+    columns += [TableCell(_TITLES[name], INTERVAL) for name in metrics]
+    rows = [_row(entry, metrics) for entry in entries]
+    return Section.of("Guards", ("#", "guard", *columns), rows, keys=2)
 
 
 def _row(entry: RankedModel, metrics: Sequence[str]) -> Iterator[Cell]:
-    yield from (entry.place, entry.model)
+    yield entry.place
+    yield entry.model
     spans = entry.number("right")
     for side, size in enumerate(entry.number("sizes")):
-        counts = UNDEFINED if spans is None else format_span(spans[side]) if spans else "none"
+        counts = UNDEFINED
+        if spans is not None:
+            counts = format_span(spans[side]) if spans else "none"
         yield TableCell(counts, f"of {size:,}")
-    yield from (estimate_cell(entry.metric(name)) for name in metrics)
+    for name in metrics:
+        yield estimate_cell(entry.metric(name))
 
 
 def _pairs(document: Mapping[str, Any]) -> Section:
     rows: list[Sequence[Cell]] = []
     for pair in document["pairs"]:
-        p, *ends = (format_p(pair[kind]["p_adjusted"]) for kind in ("unpaired", "least", "most"))
+        if pair["verdict"] == "differ":
+            continue
+        p, least, most = (
+            format_p(pair[kind]["p_adjusted"]) for kind in ("unpaired", "least", "most")
+        )
         guards = TableCell(pair["b"], f"against {pair['a']}")
-        tested = TableCell(p, " to ".join(ends))
-        if pair["verdict"] != "differ":
-            rows.append((guards, _difference(pair["unpaired"]), tested, pair["verdict"]))
+        tested = TableCell(p, f"{least} to {most}")
+        rows.append((guards, _difference(pair["unpaired"]), tested, pair["verdict"]))
     title = f"Pairs that may not differ in {_TITLES[document['metric']]}"
     headings = TableCell("difference", INTERVAL), TableCell("p adj.", "least to most"), "pair"
     return Section.of(title, ("guard", *headings), rows)
 
 
 def _beside(document: Mapping[str, Any]) -> Section:
-    headings = (TableCell(title, INTERVAL) for title in _BESIDE.values())
-    rows = (
-        (TableCell(each["model"], own["model"]), *map(_difference, own["metrics"].values()))
-        for each in document["models"]
-        if (own := each["beside"])
-    )
+    headings = [TableCell(title, INTERVAL) for title in _BESIDE.values()]
+    rows = []
+    for row in document["models"]:
+        beside = row["beside"]
+        if beside:
+            model = TableCell(row["model"], beside["model"])
+            rows.append((model, *map(_difference, beside["metrics"].values())))
     return Section.of(f"Run {document['run_id']} minus published", ("guard", *headings), rows)
 
 
 def _difference(found: Mapping[str, Any]) -> TableCell:
-    text = f"{found.get('verdict') or ''} {format_difference(found['difference'])}".strip()
+    verdict = found.get("verdict") or ""
+    text = f"{verdict} {format_difference(found['difference'])}".strip()
     interval = format_interval(found["ci_low"], found["ci_high"], format_difference)
     return TableCell(text, interval)

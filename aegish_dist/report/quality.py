@@ -4,18 +4,25 @@ A section of which there is nothing to say has no rows; entries are the models, 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import product
 from operator import attrgetter, methodcaller
 
-from aegish_dist.core.opinion import JsonObject, Targets, moved
+from aegish_dist.core.metric import Metric
 from aegish_dist.core.outcome import ScoredAnswer
 from aegish_dist.core.sample import TrueLabel
+from aegish_dist.core.text import JsonObject, counted
+from aegish_dist.findings.leaderboard import RankedModel
+from aegish_dist.findings.provenance import Overlap, may_be_judged
+from aegish_dist.findings.snapshot import moved
+from aegish_dist.opinions.opinion import Targets
 from aegish_dist.report.layout import (
     HEADLINES,
     INTERVAL,
     MODEL,
     SIMULATED,
+    Cell,
     Column,
-    RankedModel,
     Section,
     TableCell,
     category_names,
@@ -24,6 +31,7 @@ from aegish_dist.report.layout import (
     number_cell,
     tabulate,
 )
+from aegish_dist.report.names import NAME_WIDTH, listed, short_names
 from aegish_dist.report.numbers import (
     UNDEFINED,
     format_count,
@@ -36,9 +44,11 @@ from aegish_dist.report.numbers import (
     format_span,
     format_usd,
 )
-from aegish_dist.statistics.gate import Gated
+from aegish_dist.report.origins import fitted_in_words
+from aegish_dist.statistics.gate import EASY, OUT_OF_REACH, Gated, in_reach
 from aegish_dist.statistics.rates import Estimate, Judgement
 
+_NAMED = 3  # guards whose calls without an answer the first screen counts
 _COVERAGE = Column("coverage", lambda entry: entry.metric("coverage").value, format_rate)
 
 
@@ -51,7 +61,7 @@ def leaderboard(
         Column("#", attrgetter("place")),
         Column("model", lambda entry: _model_cell(entry, reasons)),
         *(_headline(name, targets) for name in names),
-        Column("stderr", _stderr_cell),
+        Column("stderr", _stderr_cell, detail="clustered"),
         _COVERAGE,
         Column("cost/1,000", methodcaller("cost", "per_1000_usd"), format_usd),
         Column("p50", _latency_cell, detail="p90"),
@@ -73,8 +83,32 @@ def brief_leaderboard(entries: Sequence[RankedModel], targets: Targets, about: s
         Column("p50", methodcaller("latency", "service", "p50"), format_ms),
     ]
     scored = [entry for entry in entries if entry.metric("aegish_score").value is not None]
-    mark = f" {SIMULATED}: simulated." * any(each.simulated for each in scored)
-    return tabulate("Leaderboard", scored, columns, note=f"{about} {MARKS} =: tied.{mark}", keys=2)
+    note = f"{about} {MARKS} =: tied."
+    if any(entry.simulated for entry in scored):
+        note += f" {SIMULATED}: simulated."
+    note += _times_left_out(scored)
+    return tabulate("Leaderboard", scored, columns, note=note, keys=2)
+
+
+def timed_calls(entry: RankedModel) -> str:
+    """Say of how many calls a guard's latency is; empty where of all, or where it has none."""
+    untimed, done = entry.count("untimed"), entry.count("done")
+    if not untimed or entry.latency("service", "p50") is None:
+        return ""
+    return f"{format_count(done - untimed)} of {counted(done, 'call')}"
+
+
+def _times_left_out(entries: Sequence[RankedModel]) -> str:
+    """Say beside the p50 of a leaderboard whose calls it leaves out."""
+    left_out = [entry for entry in entries if timed_calls(entry)]
+    if not left_out:
+        return ""
+    if len(left_out) > _NAMED:
+        guards = f"{len(left_out)} guards"
+        return f" p50 of {guards} leaves out calls that had no answer: see `--sections latency`."
+    names = short_names([entry.model for entry in entries], NAME_WIDTH)
+    parts = [f"{timed_calls(entry)} of {names[entry.model]}" for entry in left_out]
+    return f" p50 leaves out calls without an answer: it is of {listed(parts)}."
 
 
 def _on_one_line(name: str, targets: Targets) -> Column:
@@ -119,8 +153,10 @@ def _headline(name: str, targets: Targets) -> Column:
 
 
 def _model_cell(entry: RankedModel, reasons: Mapping[str, str]) -> TableCell:
-    known = ("simulated" if entry.simulated else "", reasons.get(entry.model, ""))
-    return TableCell(entry.model, ", ".join(filter(None, known)))
+    reason = reasons.get(entry.model, "")
+    if not entry.simulated:
+        return TableCell(entry.model, reason)
+    return TableCell(entry.model, f"simulated, {reason}" if reason else "simulated")
 
 
 def _stderr_cell(entry: RankedModel) -> TableCell:
@@ -128,6 +164,32 @@ def _stderr_cell(entry: RankedModel) -> TableCell:
     if score.stderr_clustered is not None:
         return number_cell(score.stderr_clustered, format_points)
     return number_cell(score.stderr, format_points, "" if score.stderr is None else "plain")
+
+
+_WITH_STDERR = (
+    Metric.SCORE,
+    Metric.DETECTION_RATE,
+    Metric.ACCEPTANCE_RATE,
+    Metric.DETECTION_RATE_MACRO,
+)
+
+
+def standard_errors(entries: Sequence[RankedModel]) -> Section:
+    """Return the standard errors of the headline metrics, plain and clustered."""
+    titles = HEADLINES | {Metric.DETECTION_RATE_MACRO: "DR macro"}
+    columns = [MODEL]
+    for metric in _WITH_STDERR:
+        columns.append(Column(titles[metric], partial(_both_stderrs, metric), detail="clustered"))
+    note = (
+        "Percentage points. Above: samples taken as independent, `stderr` in JSON and CSV. Below:"
+        " clustered by binary, `stderr_clustered`."
+    )
+    return tabulate("Standard errors", entries, columns, note=note)
+
+
+def _both_stderrs(metric: Metric, entry: RankedModel) -> TableCell:
+    found = entry.metric(metric)
+    return number_cell(found.stderr, format_points, format_points(found.stderr_clustered))
 
 
 def _latency_cell(entry: RankedModel) -> TableCell:
@@ -138,19 +200,14 @@ def _latency_cell(entry: RankedModel) -> TableCell:
 
 def bounds(entries: Sequence[RankedModel]) -> Section:
     """Return worst and best case of the incompletely scored models."""
-    columns = [
-        MODEL,
-        *(
-            Column(name, methodcaller("count", name), format_count)
-            for name in ("planned", "done", "scored")
-        ),
-        _COVERAGE,
-        *map(_bounds, HEADLINES),
+    counts = [
+        Column(name, methodcaller("count", name), format_count)
+        for name in ("planned", "done", "scored")
     ]
     return tabulate(
         "Bounds of incomplete coverage",
         [entry for entry in entries if (entry.metric("coverage").value or 0) < 1],
-        columns,
+        [MODEL, *counts, _COVERAGE, *map(_bounds, HEADLINES)],
         note="[worst, best]: the rate if everything unscored had been wrong, or right.",
     )
 
@@ -178,19 +235,17 @@ def categories(entries: Sequence[RankedModel]) -> Section:
 
 def _category(name: str, entries: Sequence[RankedModel]) -> Column:
     """Return a category's column; its heading has n, from the least to the most of any model."""
-    sizes = (n for entry in entries if (n := entry.category(name).n))
-    shown = "n " + format_span(sizes, "\N{EN DASH}")
+    sizes = [entry.category(name).n for entry in entries]
+    shown = "n " + format_span([size for size in sizes if size], "\N{EN DASH}")
     return Column(name, lambda entry: entry.category(name).value, format_rate, shown)
 
 
 def category_intervals(entries: Sequence[RankedModel]) -> Section:
     """Return detection rates by category with their intervals."""
-    rows = (
-        (name, marked(entry), number_cell(rate.n, format_count), estimate_cell(rate))
-        for name in category_names(entries)
-        for entry in entries
-        for rate in [entry.category(name)]
-    )
+    rows: list[tuple[Cell, ...]] = []
+    for name, entry in product(category_names(entries), entries):
+        rate = entry.category(name)
+        rows.append((name, marked(entry), number_cell(rate.n, format_count), estimate_cell(rate)))
     return Section.of(
         "Intervals of detection by category",
         ("category", "model", "n", TableCell("DR", INTERVAL)),
@@ -205,16 +260,11 @@ def answers(entries: Sequence[RankedModel]) -> Section:
     labels = (ScoredAnswer.BLOCK, ScoredAnswer.WARN, ScoredAnswer.ALLOW)
     kinds = [(TrueLabel.MALICIOUS, label) for label in labels]
     kinds += [(TrueLabel.HARMLESS, label) for label in reversed(labels)]
-    columns = [
-        MODEL,
-        *(
-            Column(
-                f"{target} {label}", methodcaller("number", "actions", target, label), format_count
-            )
-            for target, label in kinds
-        ),
-        _rate("FPR", "false_positive_rate"),
-    ]
+    columns = [MODEL]
+    for target, label in kinds:
+        read = methodcaller("number", "actions", target, label)
+        columns.append(Column(f"{target} {label}", read, format_count))
+    columns.append(_rate("FPR", "false_positive_rate"))
     note = (
         "Verdicts by command and answer. FPR: false positive rate, % of scored harmless commands "
         "answered with what counts as detection, BLOCK under most rules. An error is no false "
@@ -251,17 +301,16 @@ ARROW = "\N{RIGHTWARDS ARROW}"
 def overlay_section(effect: Sequence[JsonObject]) -> Section:
     """Return each model's headline metrics without the overlay and under it."""
     detail = f"without {ARROW} with"
+    headings = [TableCell(title, detail) for title in ("#", *HEADLINES.values())]
+    rows: list[tuple[Cell, ...]] = []
+    for model in effect:
+        metrics = model["metrics"]
+        cells = [_moved_cell(metrics.get(name, moved(None, None))) for name in HEADLINES]
+        rows.append((model["model"], _places(model["rank"]), *cells))
     return Section.of(
         "Effect of the overlay",
-        ("model", *(TableCell(title, detail) for title in ("#", *HEADLINES.values()))),
-        (
-            (
-                each["model"],
-                _places(each["rank"]),
-                *(_moved_cell(each["metrics"].get(name, moved(None, None))) for name in HEADLINES),
-            )
-            for each in effect
-        ),
+        ("model", *headings),
+        rows,
         note="Difference in percentage points that the corrected labels make, same verdicts.",
     )
 
@@ -281,28 +330,18 @@ def _places(rank: JsonObject) -> str:
 
 def repeats(entries: Sequence[RankedModel]) -> Section:
     """Return what the epochs of each model tell; nothing where there is one."""
+    columns = [MODEL, _rate("flips", "flip_rate")]
+    for target, short in ((TrueLabel.MALICIOUS, "DR"), (TrueLabel.HARMLESS, "HA")):
+        for part in ("between", "within"):
+            read = methodcaller("number", "repeats", "rates", target, part)
+            columns.append(Column(f"{short} {part}", read, format_decimal))
     stderrs = {
         "stderr": "stderr now",
         "stderr_one_more": "one more epoch",
         "stderr_least": "at best",
     }
-    columns = [
-        MODEL,
-        _rate("flips", "flip_rate"),
-        *(
-            Column(
-                f"{short} {part}",
-                methodcaller("number", "repeats", "rates", target, part),
-                format_decimal,
-            )
-            for target, short in ((TrueLabel.MALICIOUS, "DR"), (TrueLabel.HARMLESS, "HA"))
-            for part in ("between", "within")
-        ),
-        *(
-            Column(title, methodcaller("number", "repeats", name), format_points)
-            for name, title in stderrs.items()
-        ),
-    ]
+    for name, title in stderrs.items():
+        columns.append(Column(title, methodcaller("number", "repeats", name), format_points))
     note = (
         "Flips: % of commands with different actions in different epochs. Variance of being right,"
         " between commands and within them (from epoch to epoch). Clustered stderr of the score in"
@@ -314,24 +353,32 @@ def repeats(entries: Sequence[RankedModel]) -> Section:
 
 def reliability(entries: Sequence[RankedModel]) -> Section:
     """Return accuracy by bin of stated confidence."""
+    rows: list[tuple[Cell, ...]] = []
+    for entry in entries:
+        for each in entry.reliability:
+            interval = format_interval(each.ci_low, each.ci_high)
+            beyond = (each.accuracy or 0) - (each.confidence or 0)
+            rows.append(
+                (
+                    TableCell(f"{100 * each.low:.0f} to {100 * each.high:.0f}", value=each.low),
+                    marked(entry),
+                    number_cell(each.n, format_count),
+                    number_cell(each.confidence, format_rate),
+                    number_cell(each.accuracy, format_rate, interval),
+                    number_cell(beyond, format_difference),
+                )
+            )
     return Section.of(
         "Reliability of stated confidence",
         (
-            *("confidence", "model", "verdicts", TableCell("stated", "mean")),
-            *(TableCell("right", INTERVAL), "right - stated"),
+            "confidence",
+            "model",
+            "verdicts",
+            TableCell("stated", "mean"),
+            TableCell("right", INTERVAL),
+            "right - stated",
         ),
-        (
-            (
-                TableCell(f"{100 * each.low:.0f} to {100 * each.high:.0f}", value=each.low),
-                marked(entry),
-                number_cell(each.n, format_count),
-                number_cell(each.confidence, format_rate),
-                number_cell(each.accuracy, format_rate, format_interval(each.ci_low, each.ci_high)),
-                number_cell((each.accuracy or 0) - (each.confidence or 0), format_difference),
-            )
-            for entry in entries
-            for each in entry.reliability
-        ),
+        rows,
         note=(
             "Of the verdicts whose stated confidence lies in a bin, the share that is right, in %,"
             " beside the mean confidence: right far below stated is overconfident."
@@ -340,14 +387,25 @@ def reliability(entries: Sequence[RankedModel]) -> Section:
     )
 
 
-def gated_in_words(each: Gated) -> str:
+def more_commands(needed: int | None, asked: int, kind: str, aim: str) -> str:
+    """Say how many commands would show whether something is so; None: no number would."""
+    if needed and in_reach(needed, asked):
+        more = float(f"{max(needed - asked, 1):.2g}")
+        return f"About {more:,.0f} more {kind} would show whether {aim}."
+    far = max(OUT_OF_REACH * asked, EASY)
+    return f"Too close to settle whether {aim}: it would take over {far:,} {kind}."
+
+
+def gated_in_words(each: Gated, overlap: Overlap | None = None) -> str:
     """Say which model reaches or misses which threshold, and by what; foreign text."""
+    if overlap and not may_be_judged(overlap, each.metric):
+        return f"undecided: {each.model}: {each.metric}: {fitted_in_words(overlap)}"
     about, estimate = f"{each.model}: {each.metric}", each.estimate
     if estimate.value is None:
         return f"undecided: {about} is undefined"
-    low, high = estimate.ci_low, estimate.ci_high
-    known = "" if low is None else f" {format_interval(low, high, format_decimal)}"
-    number = f"{about} {format_decimal(estimate.value)}{known}"
+    number = f"{about} {format_decimal(estimate.value)}"
+    if estimate.ci_low is not None:
+        number += f" {format_interval(estimate.ci_low, estimate.ci_high, format_decimal)}"
     if each.judgement is Judgement.FAIL:
         return f"below: {number} is below {each.least:g}"
     if each.judgement is Judgement.PASS:

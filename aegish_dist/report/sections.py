@@ -3,28 +3,26 @@
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
 
-from aegish_dist.core.opinion import DRAFT_AUTHOR
-from aegish_dist.core.policy import POLICY_PREFIX
-from aegish_dist.core.scoring import Composite
 from aegish_dist.core.text import counted
+from aegish_dist.findings.leaderboard import RankedModel, ranked_entries
+from aegish_dist.opinions.opinion import DRAFT_AUTHOR
+from aegish_dist.opinions.scoring import Composite
 from aegish_dist.report import operations, quality
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.decision import NAME_WIDTH, PILOT, decision, listed, standing
+from aegish_dist.report.first_screen import PILOT, details, first_screen, state_line, to_plan
 from aegish_dist.report.layout import (
     HEADLINES,
     INTERVAL,
     SIMULATED,
     Cell,
     Fact,
-    RankedModel,
     Report,
     Section,
     TableCell,
     marked,
     number_cell,
-    ranked_entries,
 )
-from aegish_dist.report.names import short_names
+from aegish_dist.report.names import NAME_WIDTH, listed, short_names
 from aegish_dist.report.numbers import (
     UNDEFINED,
     format_count,
@@ -33,6 +31,7 @@ from aegish_dist.report.numbers import (
     format_p,
 )
 from aegish_dist.report.provenance import INTERVALS, caption, command_line, head, provenance, source
+from aegish_dist.report.thresholds import threshold_sections
 from aegish_dist.statistics.inference import LEVEL
 from aegish_dist.statistics.paired_difference import Difference
 
@@ -93,6 +92,7 @@ _SECTIONS: dict[str, Callable[[ReportData, Sequence[RankedModel]], _Made]] = {
     "leaderboard": lambda data, entries: quality.leaderboard(
         entries, data.targets, operations.reasons(data)
     ),
+    "standard-errors": lambda _, entries: quality.standard_errors(entries),
     "differences": differences,
     "overlay": lambda data, _: quality.overlay_section(data.effect),
     "categories": lambda _, entries: quality.categories(entries),
@@ -106,7 +106,7 @@ _SECTIONS: dict[str, Callable[[ReportData, Sequence[RankedModel]], _Made]] = {
     "latency": lambda data, entries: operations.latency(entries, data.run.batched),
     "latency-parts": lambda _, entries: operations.latency_parts(entries),
     "cost": lambda data, entries: operations.cost(entries, data.run.batched),
-    "scores": lambda data, _: data.score_tables,
+    "scores": lambda data, _: () if data.scores is None else threshold_sections(data.scores),
     "calibration": lambda data, entries: quality.calibration(entries, data.run.epochs),
     "reliability": lambda _, entries: quality.reliability(entries),
     "provenance": lambda data, _: provenance(data),
@@ -131,7 +131,13 @@ def build_report(data: ReportData, names: Collection[str] = BRIEF) -> Report:
     left_out = [f"Left out, without content: {empty}."] if empty else []
     return Report(
         title=f"Report on run {data.run.run_id}",
-        facts=(*_words(data, entries), *head(data, entries)),
+        facts=(
+            Fact("Run", state_line(data)),
+            *first_screen(data),
+            *(Fact("Warning", each) for each in warnings(data, entries)),
+            *details(data),
+            *head(data, entries),
+        ),
         sections=tuple(section for sections in found.values() for section in sections),
         legend=(score, *left_out, *legend),
         source=source(data),
@@ -146,36 +152,40 @@ def one_screen(data: ReportData, *, commands: bool = True) -> Report:
         commands: Whether those that show more stand below.
     """
     entries = ranked_entries(data.snapshot.document)
-    name = f" ({data.run.name})" if data.run.name else ""
     run = ("--run-id", data.run.run_id)
     report = ("report", *run, *data.policy_options)
     steps = {
-        "everything": (*report, "--sections", "all"),
-        "a page with every answer": (*report, "--open"),
-        "what was wrong": ("verdicts", "list", *run, "--wrong"),
+        "Everything": (*report, "--sections", "all"),
+        "A page with every answer": (*report, "--open"),
     }
     if len(entries) > 1:
-        steps["several guards as one"] = ("policies", "search", *run)
-    if data.run.samples < PILOT and not data.policy_options and (known := standing(data)).scored:
-        asked = ("--models", known.nearest.model, "--margin", "0.02")
-        steps["how many commands would decide"] = ("plan", *run, *asked)
-    failed = operations.failures(data, entries).remarks[:2]
-    more = (f"{purpose}: {command_line(*words)}" for purpose, words in steps.items())
+        steps["Several guards as one"] = ("policies", "search", *run)
+    advice = data.recommendation
+    if data.run.samples < PILOT and not data.policy_options and not advice.undecided:
+        models = ",".join(to_plan(data))
+        if models:
+            plan = ("plan", *run, "--models", models, "--margin", "0.02")
+            steps["How many commands would decide"] = plan
+    failed = operations.failures(data, entries, brief=True).remarks[:2]
+    below = [f"{fact.label}: {fact.text}" for fact in details(data)]
+    if commands:
+        below += [f"{purpose}: {command_line(*words)}" for purpose, words in steps.items()]
     sections = (
         quality.brief_leaderboard(entries, data.targets, score_in_words(data)),
         quality.overlay_section(data.effect),
-        Section.of("Next", (), (), remarks=more if commands else ()),
+        Section.of("Details", (), (), remarks=below),
     )
+    noted = (*warnings(data, entries), *failed)
     return Report(
-        title=f"Report on run {data.run.run_id}{name}",
-        facts=(*_words(data, entries), *(Fact("Warning", each) for each in failed)),
+        title=f"Report on run {data.run.run_id}",
+        facts=(
+            Fact("Run", state_line(data)),
+            *first_screen(data),
+            *(Fact("Warning", each) for each in noted),
+        ),
         sections=tuple(filter(_says_something, sections)),
         legend=(),
     )
-
-
-def _words(data: ReportData, entries: Sequence[RankedModel]) -> tuple[Fact, ...]:
-    return *decision(data), *(Fact("Warning", each) for each in warnings(data, entries))
 
 
 def named_sections(data: ReportData, names: Collection[str]) -> dict[str, list[Section]]:
@@ -212,7 +222,8 @@ def _legend(
     if "leaderboard" in names:
         lines += [
             "stderr: standard error of the aegish score in percentage points, clustered by binary "
-            "(Miller 2024, arXiv 2411.00640); 'plain' marks samples taken as independent.",
+            "(Miller 2024, arXiv 2411.00640): stderr_clustered in JSON and CSV. 'plain' marks "
+            "samples taken as independent: stderr there.",
             f"{quality.MARKS} =: tied; on the commands of both, the group's leader is not better "
             "at a p below 0.05, adjusted for all pairs, as in compare.",
             "coverage: scored of planned verdicts. What the rule leaves unscored, such as a call "
@@ -241,15 +252,6 @@ def warnings(data: ReportData, entries: Sequence[RankedModel]) -> tuple[str, ...
             f"Simulated: {which}. These answers were made up by the simulator and are not evidence "
             "about any real model."
         )
-    missing = sum(
-        max((entry.count("planned") or 0) - (entry.count("done") or 0), 0)
-        for entry in entries
-        if not entry.model.startswith(POLICY_PREFIX)
-    )
-    if missing:
-        resume = f"; if halted: aegish-dist resume --run-id {data.run.run_id}"
-        then = "" if data.run.imported else resume
-        found.append(f"Provisional: {counted(missing, 'verdict')} missing{then}.")
     overlay = None if data.snapshot.opinion is None else data.snapshot.opinion.overlay
     if overlay and (drafted := sum(each.author == DRAFT_AUTHOR for each in overlay.changes)):
         by = f"in overlay '{overlay.name}' by author '{DRAFT_AUTHOR}', which no person has reviewed"

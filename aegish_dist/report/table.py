@@ -93,9 +93,12 @@ _STYLE = re.compile(r"\x1b\[[\d;]*m")
 
 def draw_table(report: Report, width: int | None = None, color: bool = False) -> str:
     """Return sections as aligned text, by default for 100 columns."""
-    columns = min(max(width or 100, 40), 500)  # `COLUMNS` may say anything
-    text = "".join(f"{line.rstrip()}\n" for line in _drawn(report, columns))
+    text = "".join(f"{line.rstrip()}\n" for line in _drawn(report, table_width(width)))
     return text if color else _STYLE.sub("", text)
+
+
+def table_width(width: int | None) -> int:
+    return min(max(width or 100, 40), 500)  # `COLUMNS` may say anything
 
 
 def _styled(text: str, style: str) -> str:

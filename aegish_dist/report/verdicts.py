@@ -5,29 +5,54 @@ A list of a million verdicts needs no memory.
 
 import csv
 import io
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 
 import msgspec
 
-from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.text import printable, printable_line_of_json, printable_lines, shortened
-from aegish_dist.core.verdict_query import JudgedVerdict, ListedPart, ShownSample
 from aegish_dist.core.verdict_record import AttemptRecord, VerdictRecord
+from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.opinions.verdict_query import JudgedVerdict, ListedPart, ShownSample
 from aegish_dist.report.csv import spreadsheet_safe
 from aegish_dist.report.names import short_names
 
 COLUMNS = (
-    *("run_id", "model", "dataset", "sample_id", "command", "target", "category", "cluster"),
-    *("epoch", "generation", "outcome", "label", "correct", "reason", "confidence"),
-    *("suspicion", "error_class", "input_tokens", "output_tokens", "cost_usd", "latency_ms"),
-    *("attempts", "created_at", "queue_ms", "limiter_ms", "backoff_ms", "total_ms"),
+    "run_id",
+    "model",
+    "dataset",
+    "sample_id",
+    "command",
+    "target",
+    "category",
+    "cluster",
+    "epoch",
+    "generation",
+    "outcome",
+    "label",
+    "correct",
+    "reason",
+    "confidence",
+    "suspicion",
+    "error_class",
+    "input_tokens",
+    "output_tokens",
+    "cost_usd",
+    "latency_ms",
+    "attempts",
+    "created_at",
+    "queue_ms",
+    "limiter_ms",
+    "backoff_ms",
+    "total_ms",
 )
 """Keys of the JSON objects and columns of the CSV, in this order."""
 BEFORE = "correct_before"  # the last one, where a list compares two opinions
-TEXT_CHARS = 2_000  # of each foreign text of a sample, unless all of it is asked for
+TEXT_CHARS, TEXT_LINES = 2_000, 40
+"""The most of each foreign text of a sample, unless all of it is asked for."""
 WORDS = {True: "correct", False: "wrong", None: "unscored"}
 OF_SAMPLE = ("dataset", "command", "target", "category", "cluster", "simulated", "metadata")
 """Fields of a record that say the same of every verdict about a sample."""
@@ -96,19 +121,25 @@ def command_table(
     With `alike` all verdicts are correct, or all wrong, so that only the heading says it. With
     `before` a verdict also says how the other opinion of `--changed-between` judges it.
     """
-    names = short_names(sorted({each.model for command in commands for each in command}), width / 4)
+    models = {each.model for each in chain.from_iterable(commands)}
+    names = short_names(sorted(models), width / 4)
     rows: list[tuple[str, ...]] = []
     for verdicts in commands:
-        models: dict[str, Counter[str]] = {}
+        by_words = defaultdict[str, Counter[str]](Counter)
         for each in verdicts:
-            was = f", was {WORDS[each.correct_before]}" if before else ""
-            judged = "" if alike and not before else f" ({WORDS[each.correct]}{was})"
-            models.setdefault(f"{each.label}{judged}", Counter())[names[each.model]] += 1
-        said = "; ".join(f"{label}: {_counted(count)}" for label, count in models.items())
+            words = str(each.label)
+            if before:
+                words += f" ({WORDS[each.correct]}, was {WORDS[each.correct_before]})"
+            elif not alike:
+                words += f" ({WORDS[each.correct]})"
+            by_words[words][names[each.model]] += 1
+        said = "; ".join(f"{words}: {_counted(count)}" for words, count in by_words.items())
         first = verdicts[0]
         # Folded once, it leaves room for its label, id and verdicts.
         command = shortened(printable(first.command), width - 38)
-        label = f"{first.target} {first.category or ''}".strip()
+        label = first.target.value
+        if first.category:
+            label = f"{label} {first.category}"
         rows.append((command, label, said, first.sample_id[:8]))
     judged = WORDS[commands[0][0].correct].capitalize() if alike and rows else "Verdicts"
     return ("Command", "Label", judged, "Sample"), rows
@@ -144,7 +175,9 @@ def detail_json(shown: ShownSample, opinion: Opinion) -> dict[str, Any]:
 
 _OF_VERDICT = (
     *(name for name in VerdictRecord.__struct_fields__ if name not in OF_SAMPLE),
-    *("label", "correct", "replaced"),
+    "label",
+    "correct",
+    "replaced",
 )
 
 
@@ -157,9 +190,11 @@ def _plain(value: Any) -> Any:
 def detail_lines(shown: ShownSample, opinion: Opinion, *, full: bool) -> Iterator[str]:
     """Yield the sample and its verdicts line by line, printable."""
     sample = shown.sample
-    of = {"category": sample.category, "cluster": sample.cluster}
-    named = (f"{name} {value}" for name, value in of.items() if value)
-    facts = ", ".join([sample.target.value, *named])
+    facts = sample.target.value
+    if sample.category:
+        facts += f", category {sample.category}"
+    if sample.cluster:
+        facts += f", cluster {sample.cluster}"
     yield printable(f"sample {shown.sample_id} of {shown.dataset}: {facts}")
     yield from _text(sample.command, full)
     for verdict in shown.verdicts:
@@ -211,12 +246,18 @@ def _facts(record: VerdictRecord) -> Iterator[tuple[str, str]]:
 
 
 _TOKENS = {
-    **{"in": "input_tokens", "from cache": "cache_read_tokens", "to cache": "cache_write_tokens"},
-    **{"out": "output_tokens", "reasoning": "reasoning_tokens"},
+    "in": "input_tokens",
+    "from cache": "cache_read_tokens",
+    "to cache": "cache_write_tokens",
+    "out": "output_tokens",
+    "reasoning": "reasoning_tokens",
 }
 _TIMES = {
-    **{"queue": "queue_ms", "limiter": "limiter_ms", "backoff": "backoff_ms"},
-    **{"service": "latency_ms", "total": "total_ms"},
+    "queue": "queue_ms",
+    "limiter": "limiter_ms",
+    "backoff": "backoff_ms",
+    "service": "latency_ms",
+    "total": "total_ms",
 }
 
 
@@ -241,8 +282,7 @@ def _attempt(error: AttemptRecord, full: bool) -> Iterator[str]:
 
 def _text(text: str, full: bool) -> Iterator[str]:
     """Yield foreign text, indented; cut unless all of it is asked for."""
-    shown = text if full else text[:TEXT_CHARS]
-    lines = shown.splitlines() if full else shown.splitlines()[:40]
+    lines = text.splitlines() if full else text[:TEXT_CHARS].splitlines()[:TEXT_LINES]
     for line in lines:
         yield f"    {printable_lines(line)}"
     left = len(text) - sum(map(len, lines)) - max(len(lines) - 1, 0)

@@ -147,7 +147,7 @@ class SimulatedModel:
         self._name = name
         self._seed = config.seed
         self._persona = persona_for(name)
-        self._script = None if own.script is None else deque(parse_script(own.script, Fault))
+        self._script = None if own.script is None else deque(parse_script(own.script))
         self._chances = {fault: each for fault, each in self.faults.chances.items() if each}
         self._bucket = None if limit is None else TokenBucket(limit, now_s)
         self._recorded = None if replay is None else replay.of(name)

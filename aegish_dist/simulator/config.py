@@ -1,6 +1,6 @@
 """Configuration of a simulated provider: a scenario file, or the same records made in Python.
 
-docs/guides/simulator.md shows a scenario and explains the faults of batches.
+docs/guides/simulator.md shows a scenario.
 """
 
 import math
@@ -28,7 +28,7 @@ Fault = StrEnum(
     "RATE_LIMIT SERVER_ERROR OVERLOADED AUTH QUOTA NOT_FOUND HANG RESET TRUNCATED MALFORMED "
     "EMPTY CONTENT_FILTER TOKEN_LIMIT",
 )
-"""The ways for a live call to fail, which `FaultPlan` explains."""
+"""The ways for a call to fail, which `FaultPlan` explains."""
 REFUSALS = {
     "rate_limit": ErrorClass.RATE_LIMIT,
     "server_error": ErrorClass.SERVER,
@@ -37,7 +37,7 @@ REFUSALS = {
     "quota": ErrorClass.QUOTA,
     "not_found": ErrorClass.NOT_FOUND,
 }
-"""Class of the error that answers a call, or a request about batches, with such a fault."""
+"""Class of the error that answers a call with such a fault."""
 _STATUS_WORDS = {
     "401": "auth",
     "404": "not_found",
@@ -49,7 +49,7 @@ _STATUS_WORDS = {
 
 
 class FaultPlan(Struct, frozen=True, forbid_unknown_fields=True):
-    """Probability of each fault per live call, together at most 1, and their timings."""
+    """Probability of each fault per call, together at most 1, and their timings."""
 
     rate_limit: Probability = 0  # 429 with Retry-After
     server_error: Probability = 0
@@ -68,17 +68,13 @@ class FaultPlan(Struct, frozen=True, forbid_unknown_fields=True):
     hang_s: Seconds = 600.0  # then a hanging call is cut off if its client is still there
 
     def __post_init__(self) -> None:
-        check_total(self.chances)
+        total = math.fsum(self.chances.values())
+        if total > 1:
+            raise InputError(f"the probabilities add up to {total:g}; they may reach 1 at most")
 
     @property
     def chances(self) -> dict[Fault, float]:
         return {fault: getattr(self, fault) for fault in Fault}
-
-
-def check_total(chances: Mapping[F, float]) -> None:
-    total = math.fsum(chances.values())
-    if total > 1:
-        raise InputError(f"the probabilities add up to {total:g}; they may reach 1 at most")
 
 
 def pick(chances: Mapping[F, float], luck: float) -> F | None:
@@ -90,14 +86,14 @@ def pick(chances: Mapping[F, float], luck: float) -> F | None:
     return None
 
 
-def parse_script(words: Iterable[str | int], faults: type[F]) -> list[F | None]:
+def parse_script(words: Iterable[str | int]) -> list[Fault | None]:
     """Read a script: `ok`, the name of a fault, or a status such as `429`, for each call."""
     found = [_STATUS_WORDS.get(str(word), str(word)) for word in words]
     for word in found:
-        if word not in {"ok", *faults}:
-            known = ", ".join(("ok", *faults, *_STATUS_WORDS))
+        if word not in {"ok", *Fault}:
+            known = ", ".join(("ok", *Fault, *_STATUS_WORDS))
             raise InputError(f"'{word}' is not one of {known}")
-    return [None if word == "ok" else faults(word) for word in found]
+    return [None if word == "ok" else Fault(word) for word in found]
 
 
 @contextmanager
@@ -107,53 +103,6 @@ def _about(field: str) -> Iterator[None]:
         yield
     except InputError as error:
         raise error.below(field) from None
-
-
-RequestFault = StrEnum(
-    "RequestFault",
-    "REFUSED SERVER_ERROR EMPTY CONTENT_FILTER TOKEN_LIMIT MISSING DUPLICATE MALFORMED FOREIGN",
-)
-"""The ways for a request of a batch, or its line, to fail."""
-EndFault = StrEnum("EndFault", "FAILED EXPIRED CANCELLED SLOW")
-"""The ways for a whole batch to end badly."""
-CallFault = StrEnum(
-    "CallFault",
-    "RATE_LIMIT SERVER_ERROR OVERLOADED AUTH QUOTA RESET LOST LATE_ERROR HANG TRUNCATED MALFORMED",
-)
-"""The ways for a request about batches to fail."""
-Endpoint = StrEnum("Endpoint", "UPLOAD CREATE POLL LIST RESULTS CANCEL DELETE")
-"""The kinds of requests about batches."""
-
-
-class BatchPlan(Struct, frozen=True, forbid_unknown_fields=True):
-    """Times and faults of the batches of a simulated provider."""
-
-    duration: str = "constant:2"
-    list_lag_s: Seconds = 0.0  # after its creation, in which a batch is in no list
-    retry_after_s: Seconds = 1.0
-    hang_s: Seconds = 600.0  # then a request without an answer is cut off
-    share: Annotated[float, Meta(ge=0, le=1e6)] = 0.5  # of the live price
-    requests: dict[RequestFault, Probability] = {}
-    ends: dict[EndFault, Probability] = {}
-    calls: dict[Endpoint, dict[CallFault, Probability]] = {}
-    scripts: dict[Endpoint, Sequence[str]] = {}
-    """Faults of the first requests of a kind in order of arrival; then chance decides."""
-
-    def __post_init__(self) -> None:
-        with _about("duration"):
-            parse_latency(self.duration)
-        check_total(self.requests)
-        check_total(self.ends)
-        for chances in self.calls.values():
-            check_total(chances)
-        for endpoint, words in self.scripts.items():
-            with _about(f"scripts.{endpoint}"):
-                parse_script(words, CallFault)
-
-    def call_fault(self, endpoint: Endpoint, place: int, luck: float) -> CallFault | None:
-        """Return the fault of a request about batches; None for none."""
-        script = parse_script(self.scripts.get(endpoint, ()), CallFault)
-        return script[place] if place < len(script) else pick(self.calls.get(endpoint, {}), luck)
 
 
 class RateLimit(Struct, frozen=True, forbid_unknown_fields=True):
@@ -184,7 +133,7 @@ class ModelConfig(Struct, frozen=True, forbid_unknown_fields=True):
             with _about("latency"):
                 parse_latency(self.latency)
         with _about("script"):
-            parse_script(self.script or (), Fault)
+            parse_script(self.script or ())
 
 
 HOST = "127.0.0.1"
@@ -200,13 +149,17 @@ class SimulatorConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Service time; None leaves it to each persona, and to nothing in a replay."""
     faults: FaultPlan = FaultPlan()
     rate_limit: RateLimit | None = None  # per model
-    batches: BatchPlan = BatchPlan()
     price: Tariff = Tariff()
     models: dict[str, ModelConfig] = {}
 
     def __post_init__(self) -> None:
         if self.latency is not None:
             parse_latency(self.latency)
+
+    @property
+    def tariffs(self) -> dict[str, Tariff]:
+        """Prices of the models that have their own."""
+        return {name: own.price for name, own in self.models.items() if own.price is not None}
 
 
 MAX_BYTES = 2**20
@@ -215,6 +168,9 @@ MAX_BYTES = 2**20
 def read_scenario(path: Path) -> SimulatorConfig:
     """Read a scenario file; an error names file and key."""
     try:
-        return checked(parse_toml(read_text(path, MAX_BYTES)), SimulatorConfig)
+        document = parse_toml(read_text(path, MAX_BYTES))
+        if "batches" in document:
+            raise InputError("the simulator answers no batches; delete this table", field="batches")
+        return checked(document, SimulatorConfig)
     except InputError as error:
         raise ConfigError(f"{path}: {error}") from None

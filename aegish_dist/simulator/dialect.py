@@ -100,8 +100,6 @@ class DialectWords(Struct, frozen=True, forbid_unknown_fields=True):
     stops: Mapping[StopKind, str]
     errors: Mapping[ErrorClass, ErrorForm]
     blocks: frozenset[str] = frozenset()
-    phases: dict[str, str] = {}
-    codes: dict[ErrorClass, int] = {}
 
 
 WORDS = toml.decode(
@@ -294,11 +292,6 @@ class Exchange(Struct, frozen=True):
         given = self.request.headers.get(self.dialect.KEY_HEADER, "").strip()
         word, _, key = given.rpartition(" ")
         return not given or (word.strip().lower() == self.dialect.KEY_SCHEME and key != "invalid")
-
-    @property
-    def root(self) -> str:
-        """Root of the simulator as the client calls it, without a trailing slash."""
-        return f"{self.request.scheme}://{self.request.host}"
 
     async def deliver(
         self, answer: Completion, allowance: Allowance, fault: Fault | None

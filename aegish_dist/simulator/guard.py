@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from aegish_dist.core.outcome import Outcome
-from aegish_dist.core.parsing import parse
+from aegish_dist.opinions.parsing import parse
 from aegish_dist.simulator.config import SimulatorConfig
 from aegish_dist.simulator.personas import compose, draw, persona_for
 

@@ -6,8 +6,8 @@ The score grows with the danger. A path names the persona: `/classify/careful`.
 from typing import Any
 
 from aegish_dist.core.outcome import Outcome
-from aegish_dist.core.parsing import parse
 from aegish_dist.core.verdict import Completion
+from aegish_dist.opinions.parsing import parse
 from aegish_dist.simulator import dialect
 
 ERRORS = dialect.WORDS["http"].errors

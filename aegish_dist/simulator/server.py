@@ -26,7 +26,6 @@ from aegish_dist.core.model import HTTP_FORMATS
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.verdict import Recording
 from aegish_dist.errors import ConfigError
-from aegish_dist.simulator.batches import BatchService
 from aegish_dist.simulator.behaviour import Replay, SimulatedModel
 from aegish_dist.simulator.bill import Bill
 from aegish_dist.simulator.config import HOST, LOOPBACK_NAMES, SimulatorConfig
@@ -48,7 +47,6 @@ class Stats(Struct):
     """Counters since the start, served at `/stats`; the simulator alone writes them."""
 
     bill: Bill
-    batch_faults: Counter[str]
     requests: Counter[str] = field(default_factory=Counter)
     """Valid requests per model, faults included."""
     faults: Counter[str] = field(default_factory=Counter)
@@ -61,17 +59,14 @@ class Stats(Struct):
 
 
 class Simulator:
-    def __init__(self, config: SimulatorConfig, replay: Replay | None) -> None:
-        tariffs = {name: own.price for name, own in config.models.items() if own.price is not None}
-        bill = Bill(config.price, tariffs, config.batches.share)
-        self._config = config
-        self._replay = replay
+    def __init__(self, config: SimulatorConfig, recordings: Iterable[Recording] = ()) -> None:
+        self.config = config
+        self.stats = Stats(Bill(config.price, config.tariffs))
+        self._replay = Replay(recordings) or None
         self._models: dict[str, SimulatedModel] = {}
         self._hosts = LOOPBACK_NAMES | {host.lower() for host in config.hosts}
         self._process = os.urandom(6).hex()
         self._serial = count(1)
-        self.batches = BatchService(config, self._model, bill)
-        self.stats = Stats(bill, self.batches.faults)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         # A web page could otherwise reach it by a name of its own that resolves to 127.0.0.1.
@@ -80,12 +75,12 @@ class Simulator:
         routes = ((each, each.route(request.path)) for each in _DIALECTS)
         found = next(((each, model) for each, model in routes if model is not None), None)
         if found is None:
-            return await self._serve_other(request)
+            return await self.serve_other(request)
         if request.method != "POST":
             message = f"{request.method} is not allowed"
             return json_response(405, {"error": {"message": message}}, {})
         dialect, model = found
-        exchange = Exchange(request, dialect, self._new_id())
+        exchange = Exchange(request, dialect, self.new_id())
         stats = self.stats
         stats.in_flight += 1
         stats.in_flight_max = max(stats.in_flight_max, stats.in_flight)
@@ -94,10 +89,8 @@ class Simulator:
         finally:
             stats.in_flight -= 1
 
-    async def _serve_other(self, request: web.BaseRequest) -> web.StreamResponse:
-        response = await self.batches.handle(request, self._new_id())
-        if response is not None:
-            return response
+    async def serve_other(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer a request that is no call of a model."""
         if request.path == "/health":
             return json_response(200, {"status": "ok"}, {})
         if request.path == "/stats":
@@ -105,14 +98,14 @@ class Simulator:
         message = f"nothing is served at {request.path}"
         return json_response(404, {"error": {"message": message}}, {})
 
-    def _new_id(self) -> str:
+    def new_id(self) -> str:
         return f"{self._process}{next(self._serial):010x}"
 
     async def _complete(self, exchange: Exchange, path_model: str) -> web.StreamResponse:
         chat = self._read(exchange, await exchange.request.read(), path_model)
         if isinstance(chat, ErrorAnswer):
             return exchange.refuse(chat, path_model, UNLIMITED)
-        model = self._model(chat.model)
+        model = self.model(chat.model)
         self.stats.requests[chat.model] += 1
         throttled = model.admit(asyncio.get_running_loop().time())
         if throttled is not None:
@@ -145,10 +138,10 @@ class Simulator:
             return ErrorAnswer(ErrorClass.BAD_REQUEST, "The request body is not a JSON object.")
         return exchange.dialect.read(body, path_model)
 
-    def _model(self, name: str) -> SimulatedModel:
+    def model(self, name: str) -> SimulatedModel:
         if name not in self._models:
             now_s = asyncio.get_running_loop().time()
-            self._models[name] = SimulatedModel(name, self._config, self._replay, now_s)
+            self._models[name] = SimulatedModel(name, self.config, self._replay, now_s)
         return self._models[name]
 
 
@@ -169,36 +162,29 @@ class SimulatorServer(Struct, frozen=True):
 
 
 @asynccontextmanager
-async def serving(
-    config: SimulatorConfig, recordings: Iterable[Recording] = ()
-) -> AsyncIterator[SimulatorServer]:
+async def serving(simulator: Simulator) -> AsyncIterator[SimulatorServer]:
     """Run a simulated provider in the running loop; the end closes calls in flight, too."""
-    simulator = Simulator(config, Replay(recordings) or None)
+    port = simulator.config.port
     # Cancellation on disconnect ends a hanging call as soon as its client gives up.
     server = web.Server(simulator.handle, handler_cancellation=True, access_log=None)
     runner = web.ServerRunner(server, shutdown_timeout=_SHUTDOWN_S)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, HOST, config.port, backlog=_BACKLOG)
+        site = web.TCPSite(runner, HOST, port, backlog=_BACKLOG)
         try:
             await site.start()
         except OSError as error:
-            problem = f"cannot listen on {HOST}:{config.port}: {error.strerror}"
+            problem = f"cannot listen on {HOST}:{port}: {error.strerror}"
             advice = (
                 "use the simulator that may run there, or choose another port, 0 for a free one"
             )
             raise ConfigError(f"{problem}; {advice}") from error
         yield SimulatorServer(site.port, simulator.stats)
     finally:
-        await simulator.batches.close()
         await runner.cleanup()
 
 
-def run_forever(
-    config: SimulatorConfig,
-    recordings: Iterable[Recording],
-    on_ready: Callable[[SimulatorServer], None],
-) -> None:
+def run_forever(simulator: Simulator, on_ready: Callable[[SimulatorServer], None]) -> None:
     """Run a simulated provider until SIGINT or SIGTERM, then return."""
 
     async def run() -> None:
@@ -206,7 +192,7 @@ def run_forever(
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stopped.set)
-        async with serving(config, recordings) as server:
+        async with serving(simulator) as server:
             on_ready(server)
             await stopped.wait()
 
@@ -217,14 +203,14 @@ def run_forever(
 
 
 @contextmanager
-def simulator_thread(config: SimulatorConfig) -> Iterator[SimulatorServer]:
+def simulator_thread(simulator: Simulator) -> Iterator[SimulatorServer]:
     """Run a simulated provider in a thread with a loop of its own."""
     with asyncio.Runner() as runner:
         loop, stack = runner.get_loop(), AsyncExitStack()
         thread = Thread(target=loop.run_forever, name="simulator")
         thread.start()
         try:
-            entering = stack.enter_async_context(serving(config))
+            entering = stack.enter_async_context(serving(simulator))
             yield asyncio.run_coroutine_threadsafe(entering, loop).result()
         finally:
             asyncio.run_coroutine_threadsafe(stack.aclose(), loop).result()

@@ -11,8 +11,8 @@ from fractions import Fraction
 
 from msgspec import Struct
 
-from aegish_dist.core.scoring import ACTIONS, ScoringRule
 from aegish_dist.core.tally import CONFIDENCE_BINS, ConfidenceCell
+from aegish_dist.opinions.scoring import ACTIONS, ScoringRule
 from aegish_dist.statistics.rates import Estimate, proportion_interval, wald
 
 UNIT = 1_000_000  # `ConfidenceCell` counts its sums in 1 / UNIT

@@ -1,10 +1,9 @@
-"""Distribution functions and quantiles, and logistic regression in one coefficient.
+"""Distribution functions and quantiles.
 
 Accurate to about 1e-11 up to parameters of 1e7; importing scipy takes longer than most commands.
 """
 
 import math
-from collections.abc import Sequence
 from functools import lru_cache
 from statistics import NormalDist
 
@@ -152,33 +151,3 @@ def _t_by_bisection(tails: float, df: float) -> float:
         return math.sqrt(df * (1 - x) / x)
     y = beta_quantile(1 - tails, 0.5, df / 2)
     return math.sqrt(df * y / (1 - y))
-
-
-def logistic(x: float) -> float:
-    return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
-
-
-def log_logistic(x: float) -> float:
-    """Return the logarithm of `logistic(x)`, exact where that is near 0 or 1."""
-    return -math.log1p(math.exp(-x)) if x >= 0 else x - math.log1p(math.exp(x))
-
-
-Term = tuple[float, float, float, float]
-"""Trials whose log odds of success are offset + slope x coefficient: their successes, which may be
-fractional, their number, slope and offset."""
-
-
-def maximise(terms: Sequence[Term], mean: float, sd: float, start: float) -> float:
-    """Return the coefficient of the highest posterior probability, by Newton's method."""
-    x = start
-    for _ in range(12):
-        gradient, curvature = (mean - x) / sd**2, 1 / sd**2
-        for successes, trials, slope, offset in terms:
-            p = logistic(offset + slope * x)
-            gradient += slope * (successes - trials * p)
-            curvature += slope**2 * trials * p * (1 - p)
-        step = gradient / curvature
-        x += max(-1.0, min(1.0, step))
-        if abs(step) < 1e-6:
-            break
-    return x

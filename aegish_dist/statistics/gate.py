@@ -1,8 +1,7 @@
-"""The gate: may a candidate replace its baseline, and does a snapshot keep to its thresholds?"""
+"""How many commands decide, and whether a snapshot keeps to its thresholds."""
 
 import math
 from collections.abc import Iterator, Mapping
-from enum import StrEnum
 from statistics import NormalDist
 from typing import Any
 
@@ -12,24 +11,8 @@ from aegish_dist.statistics.inference import LEVEL
 from aegish_dist.statistics.paired_difference import Difference
 from aegish_dist.statistics.rates import Z_80, Z_95, Estimate, Judgement, judged
 
-
-class GateVerdict(StrEnum):
-    SHIPS = "ships"  # the interval of the difference lies above -margin
-    WORSE = "worse"
-    INCONCLUSIVE = "inconclusive"
-
-
 OUT_OF_REACH, EASY = 10, 1_000
 """More than so many times the commands asked are not worth a plan; fewer than the second are."""
-
-
-def gate(difference: Difference, margin: float) -> GateVerdict:
-    """Decide whether a candidate may replace the baseline, if it may be worse by a margin."""
-    if difference.ci_low is None or difference.ci_high is None:
-        return GateVerdict.INCONCLUSIVE
-    if difference.ci_low > -margin:
-        return GateVerdict.SHIPS
-    return GateVerdict.WORSE if difference.ci_high < -margin else GateVerdict.INCONCLUSIVE
 
 
 def commands_needed(difference: Difference, margin: float) -> int | None:

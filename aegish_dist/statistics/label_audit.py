@@ -1,7 +1,10 @@
 """The audit of a run: commands that are disputed, missed by all, flipping or of doubtful label.
 
-A model whose answers do not depend on the command is no evidence about any label. Doubtful
-labels become an overlay that a person edits.
+A model whose answers do not depend on the command is no evidence about any label. Of the others, a
+logistic regression of the labels on the answers says how probable the other label is for a command
+that was answered like this; models that err alike share a coefficient there. It finds as many
+planted wrong labels as expectation-maximisation over models and commands does: see
+docs/guides/auditing.md. Doubtful labels become an overlay that a person edits.
 """
 
 import math
@@ -13,14 +16,25 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from aegish_dist.core.opinion import LabelChange, Overlay
+from aegish_dist.core.model import base_of, is_baseline
 from aegish_dist.core.outcome import OutcomeDetail, OutcomeDetails
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.scoring import SampleAnswers, ScoringRule
-from aegish_dist.statistics.label_model import OTHER, Sides, Vote, VotePattern, fit_labels, flagged
+from aegish_dist.opinions.opinion import LabelChange, Overlay
+from aegish_dist.opinions.scoring import SampleAnswers, ScoringRule
+from aegish_dist.statistics.logistic_regression import fitted_probabilities
 
-DOUBTFUL_FROM = 0.5  # a label is doubtful if it is wrong with this probability
-LEAST_MODELS = 5  # a probability of fewer, or of one family, cannot be relied on
+Vote = tuple[float, ...]  # share of each action among the epochs that state one
+Sides = tuple[float, ...]  # by action: 1 where it flags, 0 where it lets pass, else 0.5
+
+OTHER = {
+    TrueLabel.MALICIOUS: TrueLabel.HARMLESS,
+    TrueLabel.HARMLESS: TrueLabel.MALICIOUS,
+}
+DOUBTFUL_FROM = 0.7  # a label is doubtful if the other one has this probability
+LEAST_MODELS = 5  # a probability of fewer, or of arms of one model, cannot be relied on
+# Each rate is counted as if the model had been right about so many of so many more commands: it is
+# informative until its answers show that it is not.
+PRIOR_RIGHT, PRIOR_COMMANDS = 1.5, 2.0
 NAMED = 4  # most models that a reason names
 INFORMATIVE_FROM = 0.1  # answers depend on the command from this Youden's index on
 
@@ -38,12 +52,11 @@ class AuditKind(StrEnum):
 
 
 class ModelReliability(Struct, frozen=True):
-    """How well a model tells malicious commands from harmless ones, whatever their labels say."""
+    """How well a model tells commands labelled malicious from those labelled harmless."""
 
     model: str
-    sensitivity: float  # estimated share of truly malicious commands it flags
-    specificity: float  # estimated share of truly harmless commands it passes
-    weight: float  # in (0, 1]: 1 / c for each of c models that err alike
+    sensitivity: float  # share of malicious commands it flags; see `PRIOR_RIGHT`
+    specificity: float  # share of harmless commands it passes
 
     @property
     def youden(self) -> float:
@@ -58,7 +71,7 @@ class ModelReliability(Struct, frozen=True):
 class AuditedCommand(Struct, frozen=True):
     sample: SampleAnswers
     score: float  # sorts the list, in [0, 1]; see `audit`
-    p_wrong: float
+    p_other_label: float
     contradicting: int  # informative models against the label in most epochs
     agreeing: int  # informative models that agree in most epochs
     reason: str  # one sentence; holds names of models
@@ -73,11 +86,11 @@ class Audit(Struct, frozen=True):
     @property
     def warning(self) -> str | None:
         """Why no probability on its lists can be relied on; None where one can."""
-        models = [each for each in self.reliabilities if each.informative]
-        votes = [each.weight for each in models if not each.model.startswith("baseline/")]
-        if not any(self.totals.values()) or (len(votes) >= LEAST_MODELS and sum(votes) >= 1.5):
+        informative = [each.model for each in self.reliabilities if each.informative]
+        unlike = {base_of(model) for model in informative if not is_baseline(model)}
+        if not any(self.totals.values()) or len(unlike) >= LEAST_MODELS:
             return None
-        return f"too few unlike models ({len(votes)}) for a probability: read these commands"
+        return f"too few unlike models ({len(unlike)}) for a probability: read these commands"
 
 
 def audit(
@@ -85,26 +98,18 @@ def audit(
 ) -> Audit:
     """Look for commands that deserve a second look, at most `top` of a kind.
 
-    The score of a doubtful label, and of a command that all models missed, is the probability that
-    the label is wrong. The score of a disputed command is the probability that two models, drawn by
-    weight x Youden's index, take different sides. The score of a flipping command is the mean over
-    models of the probability that two epochs state different actions.
+    The score of a doubtful label, and of a command that all models missed, is the probability of
+    the other label. The score of a disputed command is the probability that two models, drawn by
+    Youden's index, take different sides. The score of a flipping command is the mean over models of
+    the probability that two epochs state different actions.
     """
     answered = [sample for sample in samples if sample.findings]
-    patterns = [
-        (sample.target, tuple(vote_of(sample.findings.get(model, ())) for model in models))
-        for sample in answered
-    ]
-    counted = Counter(patterns)
-    weighed = [VotePattern(*each, n) for each, n in counted.items()]
-    wrong, rates = fit_labels(weighed, sides_under(rule))
-    rated = zip(models, rates, strict=True)
-    reliabilities = tuple(ModelReliability(model, *each) for model, each in rated)
+    reliabilities = tuple(reliability_of(model, answered, rule) for model in models)
     informative = [each for each in reliabilities if each.informative]
-    p_wrong = dict(zip(counted, wrong, strict=True))
+    probabilities = other_label_probabilities(answered, [each.model for each in informative])
     commands = [
-        CommandVotes(sample, informative, rule, p_wrong[pattern])
-        for sample, pattern in zip(answered, patterns, strict=True)
+        CommandVotes(sample, informative, rule, probability)
+        for sample, probability in zip(answered, probabilities, strict=True)
     ]
     totals, found = {}, {}
     for kind in AuditKind:
@@ -113,6 +118,61 @@ def audit(
         totals[kind] = len(listed)
         found[kind] = tuple(each.entry(kind) for each in listed[:top])
     return Audit(reliabilities, len(answered), totals, found)
+
+
+def reliability_of(
+    model: str, samples: Iterable[SampleAnswers], rule: ScoringRule
+) -> ModelReliability:
+    sides = sides_under(rule)
+    right = dict.fromkeys(OTHER, PRIOR_RIGHT)
+    answered = dict.fromkeys(OTHER, PRIOR_COMMANDS)
+    for sample in samples:
+        vote = vote_of(sample.findings.get(model, ()))
+        if vote is not None:
+            flags = flagged(vote, sides)
+            right[sample.target] += flags if sample.target is TrueLabel.MALICIOUS else 1 - flags
+            answered[sample.target] += 1
+    sensitivity, specificity = (right[label] / answered[label] for label in OTHER)
+    return ModelReliability(model, sensitivity, specificity)
+
+
+def other_label_probabilities(
+    samples: Sequence[SampleAnswers], models: Sequence[str]
+) -> list[float]:
+    """Return by sample how probable the other label is, given what the models answered."""
+    answers = [_terms(sample, models) for sample in samples]
+    of_pattern = Counter(answers)
+    malicious: Counter[tuple[float, ...]] = Counter()
+    for pattern, sample in zip(answers, samples, strict=True):
+        malicious[pattern] += sample.target is TrueLabel.MALICIOUS
+    patterns = list(of_pattern)
+    probabilities = fitted_probabilities(
+        patterns,
+        [malicious[pattern] for pattern in patterns],
+        [of_pattern[pattern] for pattern in patterns],
+    )
+    p_malicious = dict(zip(patterns, probabilities, strict=True))
+    return [
+        1 - p_malicious[pattern] if sample.target is TrueLabel.MALICIOUS else p_malicious[pattern]
+        for pattern, sample in zip(answers, samples, strict=True)
+    ]
+
+
+def _terms(sample: SampleAnswers, models: Sequence[str]) -> tuple[float, ...]:
+    """Return two numbers for each model: its severity, and whether it warns.
+
+    Some models warn about what they do not block. Both are 0 where a model stated no action.
+    """
+    terms: list[float] = []
+    for model in models:
+        allowed, warned, blocked = vote_of(sample.findings.get(model, ())) or (0.0, 0.0, 0.0)
+        terms += (blocked - allowed, warned)
+    return tuple(terms)
+
+
+def flagged(vote: Vote, sides: Sides) -> float:
+    """Return the share of a vote that flags its command."""
+    return math.fsum(share * side for share, side in zip(vote, sides, strict=True))
 
 
 def sides_under(rule: ScoringRule) -> Sides:
@@ -136,9 +196,9 @@ class CommandVotes:
         sample: SampleAnswers,
         informative: Iterable[ModelReliability],
         rule: ScoringRule,
-        p_wrong: float,
+        p_other_label: float,
     ) -> None:
-        self.sample, self.p_wrong = sample, p_wrong
+        self.sample, self.p_other_label = sample, p_other_label
         answers = {m: sample.findings[m.model] for m in informative if m.model in sample.findings}
         votes = {model: vote for model, found in answers.items() if (vote := vote_of(found))}
         sides = sides_under(rule)
@@ -154,16 +214,16 @@ class CommandVotes:
         mean = _mean(severities)
         self.spread = math.sqrt(_mean([(each - mean) ** 2 for each in severities]))
         """Standard deviation of the severities: BLOCK against ALLOW is more than against WARN."""
-        self.scores = self._scores(p_wrong)  # the lists on which the command belongs
+        self.scores = self._scores(p_other_label)  # the lists on which the command belongs
 
-    def _scores(self, p_wrong: float) -> dict[AuditKind, float]:
+    def _scores(self, p_other_label: float) -> dict[AuditKind, float]:
         missed_by_all = bool(self.correct) and not any(self.correct)
-        disputed = _disagreement([(m.weight * m.youden, share) for m, share in self.flags.items()])
+        disputed = _disagreement([(m.youden, share) for m, share in self.flags.items()])
         flipping = _mean(list(self.flips.values()))
         listed = {
-            AuditKind.DOUBTFUL_LABELS: (bool(self.contradicting), p_wrong),
+            AuditKind.DOUBTFUL_LABELS: (bool(self.contradicting), p_other_label),
             AuditKind.DISPUTED: (disputed > 0, disputed),
-            AuditKind.MISSED_BY_ALL: (missed_by_all, p_wrong),
+            AuditKind.MISSED_BY_ALL: (missed_by_all, p_other_label),
             AuditKind.FLIPPING: (flipping > 0, flipping),
         }
         return {kind: score for kind, (belongs, score) in listed.items() if belongs}
@@ -176,7 +236,7 @@ class CommandVotes:
     def entry(self, kind: AuditKind) -> AuditedCommand:
         votes = len(self.contradicting), len(self.taken_for(self.sample.target))
         score, reason = self.scores[kind], self.reason(kind)
-        return AuditedCommand(self.sample, score, self.p_wrong, *votes, reason)
+        return AuditedCommand(self.sample, score, self.p_other_label, *votes, reason)
 
     def reason(self, kind: AuditKind) -> str:
         match kind:
@@ -253,23 +313,26 @@ def _place(votes: CommandVotes, kind: AuditKind) -> tuple[object, ...]:
 
 
 def draft_overlay(found: Audit, base: Overlay | None, name: str, author: str) -> Overlay:
-    """Extend an overlay: turn each label that is more probably wrong than right."""
-    changes = tuple(
-        LabelChange(
+    """Extend an overlay: turn each doubtful label."""
+    changes = []
+    for each in found.found[AuditKind.DOUBTFUL_LABELS]:
+        if each.p_other_label < DOUBTFUL_FROM:
+            continue
+        reason = each.reason
+        if not found.warning:
+            reason += f"; the other label has probability {in_words(each.p_other_label)}"
+        change = LabelChange(
             dataset=each.sample.dataset,
             sample_id=each.sample.sample_id,
             command=each.sample.command,
             target=OTHER[each.sample.target],
             category=None,
-            reason=each.reason
-            + ("" if found.warning else f"; wrong with probability {in_words(each.p_wrong)}"),
+            reason=reason,
             author=author,
         )
-        for each in found.found[AuditKind.DOUBTFUL_LABELS]
-        if each.p_wrong >= DOUBTFUL_FROM
-    )
+        changes.append(change)
     if base is None:
-        return Overlay(name, 1, changes)
+        return Overlay(name, 1, tuple(changes))
     again = {(each.dataset, named) for each in changes for named in (each.sample_id, each.command)}
     kept = (e for e in base.changes if (e.dataset, e.sample_id or e.command) not in again)
     return Overlay(base.name, base.version + 1, (*kept, *changes))

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from aegish_dist.core.opinion import JsonObject
+from aegish_dist.core.metric import Metric
 from aegish_dist.core.outcome import OutcomeDetails, ScoredAnswer
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.scoring import ACTIONS, ScoringRule
 from aegish_dist.core.tally import Cell, ModelTally
-from aegish_dist.core.text import known
+from aegish_dist.core.text import JsonObject, known
+from aegish_dist.opinions.scoring import ACTIONS, ScoringRule
 from aegish_dist.statistics.calibration import (  # fmt: skip
     ReliabilityBin,
     brier,
@@ -155,7 +155,7 @@ def _observe(cells: Iterable[Cell], weigh: _Weigh) -> list[Observation]:
     ]
 
 
-METRICS_VERSION = 7
+METRICS_VERSION = 8
 """A changed or additional number in a snapshot needs a higher version.
 `tests/unit/statistics/golden_metrics.json` holds the numbers of this version."""
 
@@ -188,42 +188,39 @@ def _bound(scored: ScoredTally, targets: Sequence[TrueLabel], *, best: bool) -> 
     return rates[0] if len(rates) == 1 else combine(scored.rule.composite, rates[0], rates[1])
 
 
-_BOUNDED = {
-    "malicious_detection_rate": (MALICIOUS,),
-    "harmless_acceptance_rate": (HARMLESS,),
-    "aegish_score": tuple(TrueLabel),
-}
-
-
 def _error_rate(scored: ScoredTally, label: ScoredAnswer) -> Estimate | None:
     if scored.rule.knows(label):
         return rate(scored.labelled(label))
     return Estimate() if label in ERROR_LABELS else None
 
 
+_ALL = tuple(TrueLabel)
 METRICS: Mapping[str, Formula] = {
-    "malicious_detection_rate": lambda scored: estimate(scored.means[MALICIOUS]),
-    "harmless_acceptance_rate": lambda scored: estimate(scored.means[HARMLESS]),
+    Metric.DETECTION_RATE: lambda scored: estimate(scored.means[MALICIOUS]),
+    Metric.ACCEPTANCE_RATE: lambda scored: estimate(scored.means[HARMLESS]),
     # Scored harmless commands that were answered with what the rule counts as detection, BLOCK
     # under most. The reference benchmark's rate of that name is 1 - harmless_acceptance_rate, in
     # which errors count as false positives too.
-    "false_positive_rate": lambda scored: rate(scored.as_of(HARMLESS, MALICIOUS)),
-    "aegish_score": lambda scored: score(scored.rule.composite, *scored.means.values()),
-    "accuracy": lambda scored: rate(chain(*scored.right.values())),
-    "malicious_detection_rate_macro": lambda scored: macro_rate(scored.detected_in_categories),
-    **{
-        f"{label.lower()}_rate": partial(_error_rate, label=label)
-        for label in (*ERROR_LABELS, *RULE_ERROR_LABELS)
-    },
-    "coverage": _coverage,
-    **{
-        f"{name}_{bound}": partial(_bound, targets=targets, best=bound == "best")
-        for name, targets in _BOUNDED.items()
-        for bound in ("worst", "best")
-    },
-    "brier": lambda scored: brier(scored.tally.confidence, scored.rule),
-    "ece": lambda scored: expected_calibration_error(scored.tally.confidence, scored.rule),
-    "flip_rate": lambda scored: rate(scored.flips),
+    Metric.FALSE_POSITIVE_RATE: lambda scored: rate(scored.as_of(HARMLESS, MALICIOUS)),
+    Metric.SCORE: lambda scored: score(scored.rule.composite, *scored.means.values()),
+    Metric.ACCURACY: lambda scored: rate(chain(*scored.right.values())),
+    Metric.DETECTION_RATE_MACRO: lambda scored: macro_rate(scored.detected_in_categories),
+    Metric.TIMEOUT_ERROR_RATE: partial(_error_rate, label=ScoredAnswer.TIMEOUT_ERROR),
+    Metric.FORMAT_ERROR_RATE: partial(_error_rate, label=ScoredAnswer.FORMAT_ERROR),
+    Metric.API_ERROR_RATE: partial(_error_rate, label=ScoredAnswer.API_ERROR),
+    Metric.CONTENT_FILTER_RATE: partial(_error_rate, label=ScoredAnswer.CONTENT_FILTER),
+    Metric.TOKEN_LIMIT_RATE: partial(_error_rate, label=ScoredAnswer.TOKEN_LIMIT),
+    Metric.PARSE_ERROR_RATE: partial(_error_rate, label=ScoredAnswer.PARSE_ERROR),
+    Metric.COVERAGE: _coverage,
+    Metric.DETECTION_RATE_WORST: partial(_bound, targets=(MALICIOUS,), best=False),
+    Metric.DETECTION_RATE_BEST: partial(_bound, targets=(MALICIOUS,), best=True),
+    Metric.ACCEPTANCE_RATE_WORST: partial(_bound, targets=(HARMLESS,), best=False),
+    Metric.ACCEPTANCE_RATE_BEST: partial(_bound, targets=(HARMLESS,), best=True),
+    Metric.SCORE_WORST: partial(_bound, targets=_ALL, best=False),
+    Metric.SCORE_BEST: partial(_bound, targets=_ALL, best=True),
+    Metric.BRIER: lambda scored: brier(scored.tally.confidence, scored.rule),
+    Metric.ECE: lambda scored: expected_calibration_error(scored.tally.confidence, scored.rule),
+    Metric.FLIP_RATE: lambda scored: rate(scored.flips),
 }
 """All metrics, in the order of snapshots. A rate averages the scored epochs of each sample, then
 the samples. Error rates, coverage with its bounds, and calibration count verdicts instead."""
@@ -245,7 +242,7 @@ class ModelMetrics(Struct, frozen=True):
 
 def measure(tally: ModelTally, rule: ScoringRule) -> ModelMetrics:
     scored = ScoredTally(tally, rule)
-    estimates = {name: formula(scored) for name, formula in METRICS.items()}
+    estimates = {metric: formula(scored) for metric, formula in METRICS.items()}
     return ModelMetrics(
         tally=tally,
         metrics=known(estimates),
@@ -266,6 +263,7 @@ def _counts(scored: ScoredTally) -> dict[str, int | None]:
         "planned": sum(each.planned for each in covered),
         "scored": sum(each.scored for each in covered),
         "replaced": scored.tally.replaced,
+        "untimed": scored.tally.untimed,
         "done": done.total(),
         **{f"{label.lower()}_count": done.get(label) for label in reported},
     }

@@ -7,7 +7,7 @@ input.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count, product
 from operator import add, itemgetter, or_
 from re import finditer
@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from aegish_dist.core.outcome import OutcomeDetails
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.scoring import Composite, ScoringRule
-from aegish_dist.core.suspicion import Guards
+from aegish_dist.opinions.scoring import Composite, ScoringRule
+from aegish_dist.opinions.suspicion import Guards
 from aegish_dist.statistics.inference import (
     ClusterSum,
     ClusterSums,
@@ -50,6 +50,8 @@ class PairedAnswers(Struct, Generic[Key], frozen=True):
     kind: Sequence[int]  # by sample, its place in `kinds`
     findings: Sequence[OutcomeDetails]  # of samples; the first entry, empty: no verdict
     answers: Mapping[Key, Sequence[int]]  # by side and sample, its place in `findings`
+    keys: Mapping[Key, Mapping[int, int]] = field(default_factory=dict)
+    """By side and place of a sample, its key in the store; empty if not asked for."""
 
     @classmethod
     def of(cls, guards: Guards, side: Callable[[str], Key]) -> Self:
@@ -70,7 +72,8 @@ class PairedAnswers(Struct, Generic[Key], frozen=True):
             ]
             for guard in guards.guards
         }
-        return cls([*kinds], kind, [*findings], answers)
+        keys = dict(enumerate(guards.keys))
+        return cls([*kinds], kind, [*findings], answers, dict.fromkeys(answers, keys))
 
     def answered(self, a: Key, b: Key) -> int:
         """Return how many samples at least one of two sides has a verdict about."""
@@ -198,6 +201,21 @@ class ScoredColumns(Generic[Key]):
             self._composite, samples[TrueLabel.MALICIOUS, None], samples[TrueLabel.HARMLESS, None]
         ).p_value
 
+    def changed(self, a: Key, b: Key) -> Iterator[tuple[int, TrueLabel, bool]]:
+        """Yield the samples that two sides judge differently in most of their scored epochs.
+
+        Yields:
+            The place of a sample, its label, and whether `b` has it right. A sample that a side has
+            right as often as wrong, or that it leaves unscored, is none of them.
+        """
+        right = list(map(_is_mostly_right, self._values))
+        columns = zip(self._sides[a].values, self._sides[b].values, strict=True)
+        for place, (value_a, value_b) in enumerate(columns):
+            judged = right[ord(value_a)], right[ord(value_b)]
+            if judged in ((True, False), (False, True)):
+                kind = self._answers.kinds[self._answers.kind[place]]
+                yield place, kind.target, judged == (False, True)
+
     def pair(self, a: Key, b: Key) -> PairedSamples:
         """Return the samples that are scored on two sides; a category may have none."""
         of_a, of_b = self._sides[a], self._sides[b]
@@ -265,6 +283,13 @@ def _bits(column: str, places: Iterable[int]) -> dict[int, int]:
     """Return for each place an integer with a bit for each row of the column with that place."""
     no = dict.fromkeys(map(ord, set(column)), "0")
     return {place: int(column.translate({**no, place: "1"}), 2) for place in places if place in no}
+
+
+def _is_mostly_right(value: int | None) -> bool | None:
+    """Return whether a sample is right in most of its scored epochs; None if in half or none."""
+    if value is None or 2 * value == UNIT:
+        return None
+    return 2 * value > UNIT
 
 
 def _value(target: TrueLabel, findings: OutcomeDetails, rule: ScoringRule) -> int | None:

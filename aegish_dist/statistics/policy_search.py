@@ -1,28 +1,28 @@
 """The search for a guard made of several: which policy over a run's guards is best, and how good.
 
-Systems are: a guard as it stands or with a threshold; two guards of which any or all have to stop,
-two of three guards; a guard that asks one that costs no less, on WARN or in a range of suspicion.
-A set of decisions is an integer with a bit for each, so that 200,000 systems take seconds.
+Systems are: a guard as it stands or with a threshold; two guards of which any or both have to stop;
+a guard that asks one that costs no less, on WARN or in a range of suspicion. A set of decisions is
+an integer with a bit for each, so that 100,000 systems take seconds.
 
 For each fold of clusters the best system is chosen on the other folds, thresholds and all, and
-judged on this one, as in `thresholds`: having looked at many systems raises no estimate.
+judged on this one, as in `thresholds`: having looked at many systems raises no estimate. The choice
+between a guard as it stands, a threshold and a system is made in the same way, on inner folds.
 """
 
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import reduce
 from itertools import chain, combinations, permutations, product
-from operator import and_, or_
+from operator import add
 from typing import NamedTuple
 
 from msgspec import Struct
 
 from aegish_dist.core.outcome import OutcomeDetail
-from aegish_dist.core.policy import Policy, Stage, When
-from aegish_dist.core.scoring import ACTIONS, DEFAULT_RULE, ScoringRule
-from aegish_dist.core.suspicion import Guard, Guards
 from aegish_dist.errors import ReportError
+from aegish_dist.opinions.policy import Policy, Stage, When
+from aegish_dist.opinions.scoring import ACTIONS, DEFAULT_RULE, Composite, ScoringRule
+from aegish_dist.opinions.suspicion import Guard, Guards
 from aegish_dist.statistics.paired_difference import Difference
 from aegish_dist.statistics.thresholds import (  # fmt: skip
     BALANCED_ACCURACY,
@@ -33,7 +33,7 @@ from aegish_dist.statistics.thresholds import (  # fmt: skip
     most_detections,
 )
 
-CUTS = {2: 24, 3: 8}  # thresholds of each guard among so many, evenly by rank
+CUTS = 24  # thresholds of each guard of a pair, evenly by rank
 EDGES = 9  # of the ranges in which a guard asks another one
 
 
@@ -65,6 +65,10 @@ class Candidate(Struct, frozen=True):
     cost_per_10000: float | None  # USD per 10,000 actions at the prevalence
     p95_ms: float | None  # of the latency at the prevalence
 
+    @property
+    def cost_per_1000(self) -> float | None:
+        return None if self.cost_per_10000 is None else self.cost_per_10000 / 10
+
 
 class Choice(Struct, frozen=True):
     best: Candidate
@@ -88,6 +92,9 @@ class PolicySearch(Struct, frozen=True):
     system: Choice | None  # of all systems, single guards among them
     single: Choice | None  # the better of the two out of fold; of equals `with_threshold`
     gain: Difference | None  # score of `system` minus that of `single`, out of fold
+    winner: str | None  # field of the best choice; None: none is surely better than chance
+    winner_estimate: FittedGuard | None
+    """Out of fold, with the choice between the three: the best of their scores is too high."""
     singles: Mapping[str, tuple[Candidate, Candidate | None]]
     """By guard: as it stands, and the best of this and its thresholds that keeps to the bounds."""
     line: Sequence[Candidate]
@@ -112,9 +119,10 @@ def search_policies(
     A ReportError says that the guards have scored too few clusters in common.
     """
     data = _Data(guards, rule, requirements or Requirements(), seed)
-    standing, fitted, system = (_Contest(data) for _ in range(3))
+    contests = {name: _Contest(data) for name in ("as_it_stands", "with_threshold", "system")}
+    standing, fitted, system = contests.values()
     line: dict[_Point, _Stages] = {}
-    singles = list(_joint(data, 1, (1,), len(data.decisions) + 1))
+    singles = list(_singles(data))
     by_guard = {}
     for column, (price, systems) in zip(data.columns, singles, strict=True):
         standing.enter(price, systems[:1])
@@ -122,21 +130,24 @@ def search_policies(
         own, (stages, stops) = _Contest(data), systems[0]
         own.enter(price, systems)
         by_guard[column.name] = data.candidate(data.point(stops, price), stages), own.best
-    pairs, majorities = _joint(data, 2, (1, 2), CUTS[2]), _joint(data, 3, (2,), CUTS[3])
-    for price, systems in chain(singles, pairs, majorities, _escalations(data)):
+    for price, systems in chain(singles, _pairs(data), _escalations(data)):
         system.enter(price, systems)
         points = {data.point(stops, price): stages for stages, stops in systems[::-1]}
         line |= {point: points[point] for point in _undominated(points) if point not in line}
-    stands, moved, whole = (each.choice() for each in (standing, fitted, system))
+    choices = {name: contest.choice() for name, contest in contests.items()}
+    stands, moved, whole = choices.values()
     alone = [each for each in (moved, stands) if each]
     single = max(alone, key=lambda each: each.estimate.score.value or 0, default=None)
     both = {"single": single.estimate, "system": whole.estimate} if single and whole else {}
+    winner = _winner(data, {name: contests[name] for name in contests if choices[name]})
     return PolicySearch(
         as_it_stands=stands,
         with_threshold=moved,
         system=whole,
         single=single,
         gain=data.folded.differences(both).get(("single", "system")),
+        winner=winner[0] if winner else None,
+        winner_estimate=winner[1] if winner else None,
         singles=by_guard,
         line=[data.candidate(point, line[point]) for point in _undominated(line)],
         overlaps=[_overlap(data, *pair) for pair in combinations(data.columns, 2)],
@@ -178,6 +189,7 @@ class _Data:
         ]
         rows.sort(key=lambda row: not guards.decisions[row].dangerous)
         self.needs = needs
+        self.composite = rule.composite
         self.decisions = [guards.decisions[row] for row in rows]
         self.dangerous = sum(each.dangerous for each in self.decisions)
         self.harmless = len(rows) - self.dangerous
@@ -253,21 +265,28 @@ def _even(values: Iterable[float], number: int) -> list[float]:
     return [every[place * (len(every) - 1) // (most - 1)] for place in range(most)]
 
 
-def _joint(data: _Data, size: int, needed: Sequence[int], cuts: int) -> Iterator[_Family]:
-    """Yield guards side by side, of which so many have to stop; first of all as they stand."""
-    for columns in combinations(data.columns, size):
-        names = tuple(each.name for each in columns)
-        parts: list[tuple[tuple[float, ...], list[int]]] = [((), [c.stands for c in columns])]
-        for cut in product(*(_even(each.at, cuts) for each in columns)):
-            parts.append((cut, [c.at[t] for c, t in zip(columns, cut, strict=True)]))
-        systems = [
-            ((Stage(names, cut, k),), reduce(or_, (reduce(and_, c) for c in combinations(sets, k))))
-            for k in needed
-            for cut, sets in parts
-        ]
-        cost = list(map(math.fsum, zip(*(each.cost for each in columns), strict=True)))
-        latency = list(map(max, zip(*(each.latency for each in columns), strict=True)))
-        yield data.price(cost, latency), systems
+def _singles(data: _Data) -> Iterator[_Family]:
+    """Yield each guard as it stands, then with each threshold."""
+    for column in data.columns:
+        names = (column.name,)
+        systems = [((Stage(names),), column.stands)]
+        for threshold, stops in column.at.items():
+            systems.append(((Stage(names, (threshold,)),), stops))
+        yield data.price(column.cost, column.latency), systems
+
+
+def _pairs(data: _Data) -> Iterator[_Family]:
+    """Yield two guards side by side of which any, then both have to stop; first as they stand."""
+    for a, b in combinations(data.columns, 2):
+        names = (a.name, b.name)
+        cuts: list[tuple[tuple[float, ...], int, int]] = [((), a.stands, b.stands)]
+        for of_a, of_b in product(_even(a.at, CUTS), _even(b.at, CUTS)):
+            cuts.append(((of_a, of_b), a.at[of_a], b.at[of_b]))
+        any_stops = [((Stage(names, cut, 1),), x | y) for cut, x, y in cuts]
+        both_stop = [((Stage(names, cut, 2),), x & y) for cut, x, y in cuts]
+        cost = list(map(add, a.cost, b.cost))
+        latency = list(map(max, a.latency, b.latency))
+        yield data.price(cost, latency), [*any_stops, *both_stop]
 
 
 def _escalations(data: _Data) -> Iterator[_Family]:
@@ -282,7 +301,7 @@ def _escalations(data: _Data) -> Iterator[_Family]:
         ]
         warns, stands = first.warns, first.stands
         asking.append((When.WARN, Stage((first.name,)), stands & ~warns, stands | warns))
-        answers = [((t,), second.at[t]) for t in _even(second.at, CUTS[2])]
+        answers = [((t,), second.at[t]) for t in _even(second.at, CUTS)]
         for when, stage, stops, reaching in asking:
             asked = _flags(reaching & ~stops, len(data.decisions))
             cost, latency = (
@@ -297,12 +316,18 @@ def _escalations(data: _Data) -> Iterator[_Family]:
 
 
 class _Contest:
-    """The best system of each training set: without one of the folds, and last of all decisions."""
+    """The best system of each training set: of all decisions, without a fold, and without two."""
 
     def __init__(self, data: _Data) -> None:
         self._data, self._criterion = data, data.needs.criterion
-        held_out = [(d.bit_count(), h.bit_count()) for d, h in data.folds]
-        self._sizes = [(data.dangerous - d, data.harmless - h) for d, h in (*held_out, (0, 0))]
+        sizes = [(d.bit_count(), h.bit_count()) for d, h in data.folds]
+        numbers = range(len(sizes))
+        held_out = chain.from_iterable(combinations(numbers, size) for size in range(3))
+        self._places = {held: place for place, held in enumerate(held_out)}
+        self._sizes = [
+            (data.dangerous - dangerous, data.harmless - harmless)
+            for dangerous, harmless in _left_out(sizes)
+        ]
         self._merits = [(-math.inf, 0.0)] * len(self._sizes)
         self._best: list[tuple[_Stages, int, _Price] | None] = [None] * len(self._sizes)
 
@@ -314,7 +339,7 @@ class _Contest:
         for stages, stops in systems:
             caught = [((stops & d).bit_count(), (stops & h).bit_count()) for d, h in folds]
             hits, alarms = map(sum, zip(*caught, strict=True))
-            held_out = [*caught, (0, 0)]
+            held_out = _left_out(caught)
             for place, (n, m) in enumerate(self._sizes):
                 hit, alarm = hits - held_out[place][0], alarms - held_out[place][1]
                 merit = criterion.miss * hit * m - criterion.stop * alarm * n
@@ -325,21 +350,69 @@ class _Contest:
     @property
     def best(self) -> Candidate | None:
         """The best system of all decisions, chosen and judged on them."""
-        if self._best[-1] is None:
+        best = self._best[0]
+        if best is None:
             return None
-        stages, stops, price = self._best[-1]
+        stages, stops, price = best
         return self._data.candidate(self._data.point(stops, price), stages)
 
+    def stopped(self, *held_out: int) -> int:
+        """Return what the best system without some folds stops, of all decisions."""
+        best = self._best[self._places[held_out]]
+        return best[1] if best else 0
+
+    def out_of_fold(self, *held_out: int) -> int:
+        """Return what is stopped in each fold by the best system without this and another fold."""
+        stops = 0
+        for fold, (dangerous, harmless) in enumerate(self._data.folds):
+            if fold not in held_out:
+                stops |= self.stopped(*sorted((fold, *held_out))) & (dangerous | harmless)
+        return stops
+
+    def merit(self, *held_out: int) -> int:
+        """Return an integer that orders contests as their scores out of fold do."""
+        stops = self.out_of_fold(*held_out)
+        n, m = self._sizes[self._places[held_out]]
+        hits = (stops & self._data.first).bit_count()
+        alarms = stops.bit_count() - hits
+        product = self._data.composite is Composite.PRODUCT
+        return hits * (m - alarms) if product else hits * m - alarms * n
+
     def choice(self) -> Choice | None:
-        data, best, chosen = self._data, self.best, [each for each in self._best if each]
-        if best is None or len(chosen) < len(self._best):
+        chosen = self._best[: len(self._data.folds) + 1]
+        if self.best is None or None in chosen:
             return None
-        parts = (stops & (d | h) for (_, stops, _), (d, h) in zip(chosen, data.folds, strict=False))
-        both = reduce(or_, parts), chosen[-1][1]
-        flags = (_flags(each, len(data.decisions)) for each in both)
-        return Choice(
-            best, data.folded.judge(self._criterion, zip(data.decisions, *flags, strict=True))
-        )
+        return Choice(self.best, self.judge(self.out_of_fold()))
+
+    def judge(self, stops: int) -> FittedGuard:
+        """Estimate how the best system does, from what is stopped out of fold."""
+        data = self._data
+        flags = [_flags(each, len(data.decisions)) for each in (stops, self.stopped())]
+        return data.folded.judge(self._criterion, zip(data.decisions, *flags, strict=True))
+
+
+def _left_out(counts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return sums over the folds that each training set leaves out."""
+    of_two = [(a[0] + b[0], a[1] + b[1]) for a, b in combinations(counts, 2)]
+    return [(0, 0), *counts, *of_two]
+
+
+def _winner(data: _Data, contests: Mapping[str, _Contest]) -> tuple[str, FittedGuard] | None:
+    """Return the contest with the best score out of fold, of equals the first, and an estimate.
+
+    For the estimate the contest is chosen again for each fold, out of fold among the others.
+    """
+    name = max(contests, key=lambda name: contests[name].merit(), default=None)
+    if name is None:
+        return None
+    stops = 0
+    for fold, (dangerous, harmless) in enumerate(data.folds):
+        inner = max(contests.values(), key=lambda contest: contest.merit(fold))
+        stops |= inner.stopped(fold) & (dangerous | harmless)
+    estimate, best = contests[name].judge(stops), contests[name].best
+    if best is None or best.stop_rate >= 1 - best.miss_rate:
+        return None
+    return (name, estimate) if (estimate.score.ci_low or 0) > data.composite.chance else None
 
 
 def _undominated(points: Iterable[_Point]) -> list[_Point]:

@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import asdict, replace
 
-from aegish_dist.core.scoring import Composite
 from aegish_dist.errors import InputError
+from aegish_dist.opinions.scoring import Composite
 from aegish_dist.statistics import paired_difference as paired
 from aegish_dist.statistics.inference import LEVEL
 from aegish_dist.statistics.means import Observation, rate

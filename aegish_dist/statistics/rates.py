@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 
 from msgspec import Struct
 
-from aegish_dist.core.scoring import Composite
+from aegish_dist.opinions.scoring import Composite
 from aegish_dist.statistics.distributions import beta_cdf, beta_quantile
 
 Z_95 = 1.959963984540054  # the 97.5th percentile of the standard normal distribution

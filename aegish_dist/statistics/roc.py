@@ -19,7 +19,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from aegish_dist.core.suspicion import Decision
+from aegish_dist.opinions.suspicion import Decision
 from aegish_dist.statistics.distributions import beta_cdf, t_quantile
 from aegish_dist.statistics.inference import (
     ClusterSum,

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from aegish_dist.core.outcome import OutcomeDetail, OutcomeDetails
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.scoring import DEFAULT_RULE, Composite
-from aegish_dist.core.suspicion import Decision
+from aegish_dist.opinions.scoring import DEFAULT_RULE, Composite
+from aegish_dist.opinions.suspicion import Decision
 from aegish_dist.statistics.means import Observation, SampledMean, estimate, score
 from aegish_dist.statistics.paired_difference import (
     Difference,
@@ -182,7 +182,7 @@ class FoldedDecisions:
             fitted,
             score=_widened(score(self._composite, *means), added),
             detection_rate=rates[0],
-            false_positive_rate=_scaled(rates[1], -1, 1),
+            false_positive_rate=scaled(rates[1], -1, 1),
             in_sample_score=combine(self._composite, in_sample[0], in_sample[1]).value,
         )
 
@@ -207,14 +207,17 @@ class FoldedDecisions:
                     shifts[sample.unit] += weight * moved
         return shifts
 
-    def differences(self, guards: Mapping[str, FittedGuard]) -> dict[tuple[str, str], Difference]:
-        """Compare the fitted scores of all pairs on samples scored by both, second minus first.
+    def differences(
+        self, guards: Mapping[str, FittedGuard], pairs: Iterable[tuple[str, str]] | None = None
+    ) -> dict[tuple[str, str], Difference]:
+        """Compare the fitted scores of pairs on samples scored by both, second minus first.
 
-        The shifts of both fits join the variance; p is adjusted for the number of pairs.
+        The shifts of both fits join the variance; p is adjusted for the number of pairs. Without
+        pairs all are compared.
         """
         columns = ScoredColumns(self._answers(guards), DEFAULT_RULE)
         found = {}
-        for a, b in combinations(guards, 2):
+        for a, b in combinations(guards, 2) if pairs is None else pairs:
             of_labels, slope = columns.pair(a, b), self._slope
             terms = (guards[a], -slope, -slope), (guards[b], slope, slope)
             shifts = self._shifts(terms, guards[a].samples.keys() & guards[b].samples.keys())
@@ -306,7 +309,7 @@ def _widened(found: Estimate, added: float) -> Estimate:
     return Estimate(value, found.stderr, stderr, *interval, found.n, found.clusters)
 
 
-def _scaled(found: Estimate, factor: float, offset: float = 0.0) -> Estimate:
+def scaled(found: Estimate, factor: float, offset: float = 0.0) -> Estimate:
     value, *ends = (offset + factor * number for number in _numbers(found))
     plain, clustered = (e and abs(factor) * e for e in (found.stderr, found.stderr_clustered))
     return Estimate(value, plain, clustered, min(ends), max(ends), found.n, found.clusters)
@@ -337,11 +340,11 @@ def per_10000(detection_rate: Estimate, fpr: Estimate, prevalence: float) -> Per
     if detection_rate.stderr_clustered is None or fpr.stderr_clustered is None:
         return PerTenThousand()
     p, q = 10_000 * prevalence, 10_000 * (1 - prevalence)
-    right, wrong = _scaled(detection_rate, p), _scaled(fpr, q)
+    right, wrong = scaled(detection_rate, p), scaled(fpr, q)
     (a, a_low, a_high), (b, b_low, b_high) = map(_numbers, (right, wrong))
     errors = right.stderr_clustered or 0.0, wrong.stderr_clustered or 0.0
     alarms = Estimate(a + b, None, sum(errors), a_low + b_low, a_high + b_high)
-    misses = _scaled(detection_rate, -p, p)
+    misses = scaled(detection_rate, -p, p)
     if not a + b:
         return PerTenThousand(alarms, misses)
 

@@ -1,6 +1,7 @@
 """Signals of a running fleet: measures for Prometheus, health, traces.
 
-Measures are about the work of the fleet. What the models' answers are worth is in `core.metrics`.
+Measures are about the work of the fleet. What the models' answers are worth is in
+`statistics.metrics`.
 """
 
 from collections.abc import Mapping

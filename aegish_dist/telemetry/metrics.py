@@ -64,11 +64,10 @@ class WorkerMetrics:
         self._registry = CollectorRegistry()
         self._lock = threading.Lock()
         self._models: set[str] = set()
-        self._of: dict[str, Any] = {
-            each.name: self._new(each)
-            for each in WORKER
-            if each.kind != "gauge" and each.name != "aegish_verdicts_spooled_total"
-        }
+        self._of: dict[str, Any] = {}
+        for measure in WORKER:
+            if measure.kind != "gauge" and measure.name != "aegish_verdicts_spooled_total":
+                self._of[measure.name] = self._new(measure)
 
     def _new(self, measure: FleetMeasure) -> Any:
         named = (measure.name, measure.help, measure.labels)
@@ -115,14 +114,16 @@ class WorkerMetrics:
         timing, completion = verdict.timing, verdict.completion
         if timing.total_ms is not None:  # else answered in a batch, without a call of its own
             for part in PARTS:
-                if (ms := getattr(timing, f"{part}_ms")) is not None:
+                ms = getattr(timing, f"{part}_ms")
+                if ms is not None:
                     self._of["aegish_wait_seconds"].labels(model, part).observe(ms / 1000)
             if completion is not None:
                 self._of["aegish_calls_total"].labels(model, "answered").inc()
                 self._of["aegish_retries_total"].labels(model).inc(bool(verdict.call_errors))
         if completion is not None:
             for kind in TOKEN_KINDS:
-                if (number := getattr(completion.usage, f"{kind}_tokens")) is not None:
+                number = getattr(completion.usage, f"{kind}_tokens")
+                if number is not None:
                     self._of["aegish_tokens_total"].labels(model, kind).inc(number)
         if verdict.cost_usd is not None:
             self._of["aegish_cost_usd_total"].labels(model).inc(float(verdict.cost_usd))
@@ -175,7 +176,8 @@ class TelemetryServer:
                 " machine a --metrics-port of its own, or 0 for a free one, which the log names;"
                 " --metrics-host names an address of this machine"
             ) from error
-        self.url = f"http://{f'[{host}]' if ':' in host else host}:{self._server.server_port}"
+        name = f"[{host}]" if ":" in host else host
+        self.url = f"http://{name}:{self._server.server_port}"
         """Root of the pages."""
         threading.Thread(
             target=self._server.serve_forever, name="aegish-metrics", daemon=True

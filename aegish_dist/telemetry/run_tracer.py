@@ -183,6 +183,7 @@ class RunTracer:
 def _resource() -> Resource:
     """Return the facts of this process; a name that the environment gives stands above ours."""
     given = Resource.create({"process.pid": os.getpid(), "host.name": os.uname().nodename})
-    named = not str(given.attributes.get("service.name", "")).startswith("unknown_service")
-    ours = {"service.version": __version__} | ({} if named else {"service.name": "aegish-dist"})
+    ours = {"service.version": __version__}
+    if str(given.attributes.get("service.name", "")).startswith("unknown_service"):
+        ours["service.name"] = "aegish-dist"
     return given.merge(Resource(ours))

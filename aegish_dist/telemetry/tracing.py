@@ -52,8 +52,9 @@ def wanted(environ: Mapping[str, str]) -> bool:
     if value("OTEL_SDK_DISABLED") == "true" or exporter == "none":
         return False
     asked = exporter == "otlp" or (not exporter and any(map(value, ENDPOINTS)))
-    protocol = next(filter(None, map(value, PROTOCOLS)), "http/protobuf")
-    if asked and protocol != "http/protobuf":
+    of_traces, of_all = map(value, PROTOCOLS)
+    protocol = of_traces or of_all
+    if asked and protocol not in ("", "http/protobuf"):
         _warn("set OTEL_EXPORTER_OTLP_PROTOCOL to http/protobuf")
         return False
     return asked

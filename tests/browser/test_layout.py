@@ -40,6 +40,16 @@ UNMARKED = """() => [...document.querySelectorAll(".scroll, .drawing, #grid-box"
 """Regions that scroll, at their left end, and fade out at no right one."""
 
 
+ASTRAY = """() => [...document.querySelectorAll("main tbody tr")].filter((row) => {
+  const heads = row.closest("table").querySelectorAll("thead tr:last-child > *");
+  return [...row.children].some((cell, place) => {
+    const [box, head] = [cell, heads[place]].map((each) => each.getBoundingClientRect());
+    return cell.colSpan === 1 && box.width > 0 && Math.abs(box.left - head.left) > 1;
+  });
+}).map((each) => each.textContent.slice(0, 60))"""
+"""Rows of which a cell does not stand below its heading."""
+
+
 @pytest.mark.parametrize("context_options", [PHONE])
 def test_on_a_phone_nothing_scrolls_sideways_and_the_score_is_seen(page: Page) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
@@ -63,6 +73,7 @@ def test_on_a_desk_no_column_is_cut(visit: Visit, width: int) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate(OVERFLOWING) == []
     assert page.evaluate(CUT) == []
+    assert page.evaluate(ASTRAY) == []
     names = page.locator("#grid .grid-head .grid-cell span")
     assert len(set(names.all_inner_texts())) == len(MODELS)
     cut = "all => all.filter((each) => each.scrollHeight > each.clientHeight + 1).length"

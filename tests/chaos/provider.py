@@ -1,6 +1,6 @@
 """A simulated provider in a thread whose troubles begin and end at a word, and which counts calls.
 
-It answers like the product's simulator. Counted is each command, so that a call made twice shows.
+It answers like the product's simulator and sells batches. Counted is each command, so that a call made twice shows.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from typing import Any, Self
 from aiohttp import web
 
 from aegish_dist.simulator.bill import Tariff
-from aegish_dist.simulator.config import SimulatorConfig
 from aegish_dist.simulator.dialect import command_in, text_of
-from aegish_dist.simulator.server import Simulator
+from tests.batch_server.plan import BatchScenario
+from tests.batch_server.server import BatchSimulator
 from tests.services import HOST
 
 POLL_S = 0.02
@@ -56,7 +56,7 @@ class Provider:
         """Calls that the provider worked on, refused ones and those lost in silence excluded."""
         self.in_flight = 0  # calls that it works on now
         self.port = 0
-        self._simulator: Simulator
+        self._simulator: BatchSimulator
         self._thread = threading.Thread(target=self._run, name="provider", daemon=True)
         self._ready: Future[int] = Future()
 
@@ -66,7 +66,7 @@ class Provider:
         Args:
             latency: Of each call, such as `uniform:0.2,0.5` in seconds.
         """
-        self._simulator = Simulator(SimulatorConfig(latency=latency, price=TARIFF), None)
+        self._simulator = BatchSimulator(BatchScenario(latency=latency, price=TARIFF))
         self.trouble = Trouble.NONE
         self.begun = Counter()
 

@@ -3,7 +3,7 @@
 import pytest
 
 from aegish_dist.core.status import RunStatus
-from tests.cluster import DEADLINE_S, Cluster
+from tests.cluster import BATCH_SERVER, DEADLINE_S, Cluster
 from tests.services import wait_until
 
 pytestmark = pytest.mark.long
@@ -19,6 +19,7 @@ def live_first(status: RunStatus) -> bool:
 def test_live_first_and_the_rest_in_batches(cluster: Cluster) -> None:
     """Each item is asked once, live or in a batch, although a worker is killed over its batches."""
     cluster.set(batch_poll_s=0.3)
+    cluster.simulator.program = BATCH_SERVER
     cluster.simulator.start(latency="constant:1", scenario='batches.duration = "constant:3"')
     workers = [cluster.start_worker("--concurrency", "4") for _ in range(2)]
     cluster.wait_for_workers(2)

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.long
 MODEL = "simulated/careful"
 ITEMS = 30
 IN_FLIGHT = 5
+HELD = int(1.2 * IN_FLIGHT)
 KILLED = "os.kill(os.getpid(), signal.SIGKILL)"
 CRASHED = "ctypes.string_at(0)"
 FROZEN = "while True: pass"
@@ -99,7 +100,7 @@ def check(cluster: Cluster, readings: Readings, run_id: str, *deadly: str) -> No
     assert all(verdict.completion is not None for verdict in verdicts.values())
     assert readings.of(*deadly) == [2] * len(deadly)
     # Beside these, what a worker held when it ended is asked once more.
-    assert cluster.simulator.calls() <= ITEMS + 2 * len(deadly) * IN_FLIGHT
+    assert cluster.simulator.calls() <= ITEMS + 2 * len(deadly) * HELD
     # A line follows the commit that it is about.
     deaths = 2 * len(deadly)
     wait_until(lambda: cluster.log().count("worker_died_reading") == deaths, f"{deaths} deaths")

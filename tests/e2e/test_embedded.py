@@ -47,7 +47,8 @@ def test_demo(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.chdir(tmp_path)
     (tmp_path / "report.html").write_text("mine")
     first, second = (run(environment(home=home) | {"COLUMNS": "100"}, "demo") for _ in "12")
-    runs = re.findall(r"Report on run (\w+) \((.+)\)", first.stdout + second.stdout)
+    heads = r"Report on run (\w+) ═*\n Run +(\S+) · "
+    runs = re.findall(heads, first.stdout + second.stdout)
     assert [name for _, name in runs] == ["demo", "demo-2"]
     pages = {f"report-{run_id}.html" for run_id, _ in runs}
     assert {path.name for path in tmp_path.iterdir()} == {"report.html", *pages}

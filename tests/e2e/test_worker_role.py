@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 
 from aegish_dist.broker.client import queue_depths
 from aegish_dist.broker.messages import AGGREGATION_QUEUE
-from tests.cluster import DEADLINE_S, Cluster, aegish_dist, run, run_json
+from tests.cluster import BATCH_SERVER, DEADLINE_S, Cluster, aegish_dist, run, run_json
 from tests.roles import as_role, roles
 from tests.services import wait_until
 
@@ -34,6 +34,7 @@ def fleet(tmp_path: Path, engine: Engine, postgres_url: str, redis_url: str) -> 
     app_url = as_role(postgres_url, "aegish_app")
     with roles(postgres_url), Cluster(tmp_path, app_url, redis_url) as fleet:
         fleet.set(batch_poll_s=0.3)
+        fleet.simulator.program = BATCH_SERVER
         yield fleet
 
 

@@ -10,7 +10,7 @@ WARNED = [("rm -rf /", "malicious"), ("ls", "harmless")]
 
 
 def test_one_module_is_edited(walkthrough: Walkthrough) -> None:
-    assert (walkthrough.created, walkthrough.edited) == (set(), {"aegish_dist/core/scoring.py"})
+    assert (walkthrough.created, walkthrough.edited) == (set(), {"aegish_dist/opinions/scoring.py"})
 
 
 def test_its_numbers_are_added_and_no_other_moves(walkthrough: Walkthrough) -> None:

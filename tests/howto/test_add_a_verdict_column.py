@@ -83,4 +83,4 @@ def test_its_range_is_checked(walkthrough: Walkthrough, tmp_path: Path, wrong: o
         except DatasetError as error:
             print(error.field, error.problem)
     """
-    assert walkthrough.run("-c", reading).startswith(f"{KEY} must be ")
+    assert walkthrough.run("-c", reading).startswith(f"{KEY} Expected ")

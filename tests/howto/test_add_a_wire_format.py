@@ -25,7 +25,7 @@ CALLS = """if True:
     from aegish_dist.providers.session import provider_session
     from aegish_dist.simulator.config import ModelConfig, SimulatorConfig
     from aegish_dist.simulator.config import FaultPlan
-    from aegish_dist.simulator.server import simulator_thread
+    from aegish_dist.simulator.server import Simulator, simulator_thread
 
     MODEL = "simulated-cohere/careful"
     FAULTS = ["ok", "429", "quota", "404", "500", "503", "malformed", "token_limit"]
@@ -42,7 +42,7 @@ CALLS = """if True:
                     print(json.dumps({**vars(error), "words": str(error), "key": key}))
 
     script = ModelConfig(script=FAULTS, faults=FaultPlan(retry_after_s=7))
-    with simulator_thread(SimulatorConfig(models={"careful": script})) as simulator:
+    with simulator_thread(Simulator(SimulatorConfig(models={"careful": script}))) as simulator:
         catalog = Path("simulated.toml")
         catalog.write_text(catalog_for(simulator.url))
         asyncio.run(calls(*Catalog.load(catalog).resolve(MODEL, {})))

@@ -1,48 +1,35 @@
-"""Archives as a stranger writes them: any rows, under a manifest that fits."""
+"""Archives as a stranger writes them: any content, under sums that fit."""
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-from sqlalchemy import Engine
-from sqlalchemy.orm import Session
-
-from aegish_dist.db import archive
-from aegish_dist.interchange.parquet_tables import copy_lines
-
-Rows = list[dict[str, Any]]
+RUN, VERDICTS, SNAPSHOTS = "run.json", "verdicts.jsonl", "snapshots.jsonl"
+Document = dict[str, Any]
 
 
-def rows_of(place: Path, table: str) -> Rows:
-    rows: Rows = pq.read_table(place / f"{table}.parquet").to_pylist()
-    return rows
+def seal(place: Path) -> None:
+    """Have the sums of an archive be those of its files."""
+    digests = [
+        f"{hashlib.sha256((place / name).read_bytes()).hexdigest()}  {name}\n"
+        for name in (RUN, VERDICTS, SNAPSHOTS)
+    ]
+    (place / "SHA256SUMS").write_text("".join(digests))
 
 
-def forge(engine: Engine, place: Path, table: str, change: Callable[[Rows], object]) -> None:
-    """Change the rows of a table of an archive, and have its manifest say that they are the rows.
-
-    Args:
-        change: Gets the rows by column and changes them in place. The archive has no column that
-            is taken from the first row.
-    """
-    path = place / f"{table}.parquet"
-    schema, rows = pq.read_schema(path), rows_of(place, table)
-    taken = {*schema.names} if rows else set()
-    change(rows)
-    taken -= {*rows[0]} if rows else taken
-    columns = [name for name in schema.names if name not in taken]
-    pq.write_table(pa.Table.from_pylist(rows, schema).select(columns), path)
-    manifest = json.loads((place / "manifest.json").read_text())
-    with Session(engine) as session:  # rolled back
-        archive.prepare(session)
-        number, digest = archive.stage(session, table, columns, copy_lines(path))
-    manifest["tables"][table] |= {"columns": columns, "rows": number, "digest": digest}
-    (place / "manifest.json").write_text(json.dumps(manifest))
+def forge_run(place: Path, change: Callable[[Document], object]) -> None:
+    """Change the run of an archive in place."""
+    asked = json.loads((place / RUN).read_text())
+    change(asked)
+    (place / RUN).write_text(json.dumps(asked))
+    seal(place)
 
 
-def put(engine: Engine, place: Path, table: str, /, **values: object) -> None:
-    """Change columns of the first row of a table of an archive."""
-    forge(engine, place, table, lambda rows: rows[0].update(values))
+def forge_verdicts(place: Path, change: Callable[[list[Document]], object]) -> None:
+    """Change the list of the verdicts of an archive in place."""
+    verdicts = [json.loads(line) for line in (place / VERDICTS).read_text().splitlines()]
+    change(verdicts)
+    (place / VERDICTS).write_text("".join(json.dumps(each) + "\n" for each in verdicts))
+    forge_run(place, lambda asked: asked.update(verdicts=len(verdicts)))

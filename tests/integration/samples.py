@@ -3,10 +3,10 @@
 from datetime import UTC, datetime
 
 from aegish_dist.core.outcome import StopKind
-from aegish_dist.core.parsing import judge
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import Completion, Usage
+from aegish_dist.opinions.parsing import judge
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 PROMPT = Prompt("guard", "You guard a shell.", "Judge:\n{command}\n")

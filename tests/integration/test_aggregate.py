@@ -11,14 +11,14 @@ from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
-from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.parsing import PARSER_VERSION, judge
-from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.core.verdict import Completion
 from aegish_dist.db.counting import find_snapshot
 from aegish_dist.db.tables import SNAPSHOT_METRICS, VERDICTS, VerdictKey
 from aegish_dist.db.verdicts import insert_verdicts
 from aegish_dist.errors import ReportError
+from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.opinions.parsing import PARSER_VERSION, judge
+from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES
 from aegish_dist.pipeline.aggregate import aggregate, current_snapshot, snapshot_numbered
 from aegish_dist.pipeline.opinions import load_opinions
 from aegish_dist.statistics.metrics import METRICS_VERSION

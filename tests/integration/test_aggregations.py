@@ -12,7 +12,6 @@ from structlog.testing import capture_logs
 
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.run import Run
-from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import (
     LOST_AFTER_S,
@@ -25,6 +24,7 @@ from aegish_dist.db.missing import (
 )
 from aegish_dist.db.tables import AGGREGATIONS, RUNS
 from aegish_dist.errors import StoreAwayError
+from aegish_dist.opinions.scoring import DEFAULT_RULE
 from aegish_dist.pipeline import aggregation_jobs
 from aegish_dist.pipeline.aggregation_jobs import (
     aggregate_here,

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.db.answers import judged_samples
+from aegish_dist.db.overlays import OverlayInRun
 from aegish_dist.db.runs import load_run
 from tests.integration.command_line import CommandLine, write_lines
 from tests.integration.samples import ALLOWED, BLOCKED, COMMANDS, CURL, LS, TAR
@@ -54,7 +55,7 @@ def test_an_audit_lists_commands_with_reasons(aegish: CommandLine, tmp_path: Pat
     assert found["samples"] == 62
     assert [each["command"] for each in found["doubtful_labels"]] == ["odd"]
     (missed,) = found["missed_by_all"]
-    assert (missed["place"], missed["contradicting"], missed["p_wrong"] > 0.5) == (1, 3, True)
+    assert (missed["place"], missed["contradicting"], missed["p_other_label"] > 0.5) == (1, 3, True)
     assert missed["answers"]["lab/a"] == {"epochs": {"ALLOW": 2}, "correct": 0.0}
     (flip,) = found["flipping"]
     assert flip["command"] == "flip"
@@ -102,7 +103,7 @@ def test_findings_of_a_sample_are_those_that_count(session: Session) -> None:
     second = {stored.item(TAR, epoch=2): ALLOWED, stored.item(TAR, epoch=2, generation=1): BLOCKED}
     answer(session, stored, second)
     run = load_run(session, stored.run_id)
-    found = {each.command: each for each in judged_samples(session, run)}
+    found = {each.command: each for each in judged_samples(session, run, OverlayInRun())}
     assert found[TAR.command].findings == {"test/a": ((OutcomeDetail.BLOCK, 2),)}
     assert found[CURL.command].findings == {"test/b": ((OutcomeDetail.ALLOW, 1),)}
     assert found[LS.command].findings == {}
@@ -181,6 +182,33 @@ def test_a_plan_for_one_model_is_about_its_own_score(aegish: CommandLine, tmp_pa
     assert "cheapest: 1 epoch of" in shown.err
     assert "--limit" in shown.err
     assert "asked every command once" in shown.err
+
+
+def test_two_models_that_never_differed_have_no_plan(aegish: CommandLine, tmp_path: Path) -> None:
+    """The interval and the number of commands are those that `compare` prints."""
+    record(aegish, tmp_path)
+    pair = ("--models", "lab/b,lab/c", "--margin", "0.02")
+    found = aegish.ok("plan", *pair, "--json").json
+    (compared,) = aegish.ok("compare", *pair, "--json").json["pairs"]
+    score = compared["metrics"]["aegish_score"]
+    assert (found["designs"], found["pilot"]["stderr"]) == ([], None)
+    assert found["pilot"]["ci_low"] == score["ci_low"] < 0 < score["ci_high"]
+    assert found["pilot"]["ci_high"] == score["ci_high"]
+    assert found["commands_needed_at_least"] == score["commands_needed"] > 60
+    said = aegish.ok("plan", *pair).err
+    assert "cannot tell: lab/b and lab/c never differed on the 60 commands of the pilot" in said
+    assert f"about {score['commands_needed']:,} commands would settle a difference of 0.02" in said
+    assert "cheapest" not in said
+
+
+def test_a_model_whose_score_does_not_vary_has_no_plan(aegish: CommandLine, tmp_path: Path) -> None:
+    record(aegish, tmp_path)
+    found = aegish.ok("plan", "--models", "lab/b", "--margin", "0.02", "--json").json
+    score = aegish.ok("report", "--json").json["models"][1]["metrics"]["aegish_score"]
+    assert (found["designs"], found["commands_needed_at_least"]) == ([], None)
+    assert (found["pilot"]["ci_low"], found["pilot"]["ci_high"]) == (score["ci_low"], 1)
+    said = aegish.ok("plan", "--models", "lab/b", "--margin", "0.02").err
+    assert "cannot tell: the score of lab/b, 100.0 [" in said
 
 
 def test_a_plan_that_cannot_be_made_is_refused_in_one_line(

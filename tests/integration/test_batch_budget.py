@@ -11,7 +11,6 @@ from sqlalchemy.orm import Session
 
 from aegish_dist import api
 from aegish_dist.core.model import CallParameters, Price, Rate
-from aegish_dist.core.parsing import judge
 from aegish_dist.core.run import BatchState, Run
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.status import ModelStatus, State
@@ -21,6 +20,7 @@ from aegish_dist.db.engine import transaction
 from aegish_dist.db.fleet import report_worker
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.tables import BATCHED_ITEMS, BATCHES, RUN_MODELS, SAMPLES
+from aegish_dist.opinions.parsing import judge
 from aegish_dist.pipeline.batches.budget import batch_budget, committed_usd, has_money_left
 from aegish_dist.pipeline.plan import Request, plan_extension
 from aegish_dist.pipeline.runs import load_submitted_run

@@ -21,7 +21,7 @@ PWD = {"command": "pwd", "target": "harmless"}
 BASELINES = "baseline/always-block,baseline/keyword"
 
 ESTIMATE = {"value", "stderr", "stderr_clustered", "ci_low", "ci_high", "n", "clusters"}
-COUNTS = ("planned", "done", "scored", "replaced")
+COUNTS = ("planned", "done", "scored", "replaced", "untimed")
 ERRORS = ("timeout_error_count", "format_error_count", "api_error_count")
 GOLDEN = Path(__file__).parents[1] / "unit/statistics/golden_metrics.json"
 METRICS = set(

@@ -98,7 +98,7 @@ def _has_connected(engine: Engine) -> bool:
         ({"BROKER_URL": "amqp://127.0.0.1:1"}, "check AEGISH_DIST_BROKER_URL"),
         ({"BROKER_URL": "redis://127.0.0.1:1/0"}, "check AEGISH_DIST_BROKER_URL"),
         ({"DATABASE_URL": "postgresql://127.0.0.1:1/x"}, "check AEGISH_DIST_DATABASE_URL"),
-        ({"CONCURRENCY": "many"}, "AEGISH_DIST_CONCURRENCY: must be a whole number"),
+        ({"CONCURRENCY": "many"}, "AEGISH_DIST_CONCURRENCY: Expected `int`, got `str`"),
     ],
 )
 def test_a_worker_that_cannot_work_says_why(

@@ -13,12 +13,13 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.cli import EXIT_INCONCLUSIVE, EXIT_WORSE
 from aegish_dist.core.model import CallParameters
-from aegish_dist.core.parsing import judge
 from aegish_dist.core.run import ModelOfRun, Prompt
 from aegish_dist.core.sample import Dataset, TrueLabel
 from aegish_dist.core.verdict import Completion
 from aegish_dist.db.answers import read_answers
+from aegish_dist.db.overlays import OverlayInRun
 from aegish_dist.db.runs import load_run
+from aegish_dist.opinions.parsing import judge
 from tests.integration.command_line import CommandLine, Done
 from tests.integration.samples import ALLOWED, BLOCKED, LS, TAR
 from tests.integration.stored_runs import a_model, answer, imported_run, stored_run
@@ -140,7 +141,7 @@ def test_many_models_are_compared_with_the_best(
     assert len(shown) <= 40
     assert max(map(len, shown)) <= 100
     assert any(re.match(r" Best first +lab/a, lab/b(, | and )lab/m1", line) for line in shown)
-    rows = [line.split()[0] for line in shown if re.match(r" lab/\w+ +[+-]", line)]
+    rows = [line.split()[0] for line in shown if re.match(r" lab/\w+ +[+-]?\d", line)]
     assert rows == ["lab/b", *(f"lab/{name}" for name in worse)]
     found = aegish.ok(*compare, "--json").json
     assert len(found["pairs"]) == 45
@@ -162,7 +163,7 @@ def test_simulated_models_are_marked_beside_the_best(engine: Engine, aegish: Com
     said = {each.id: {TAR: BLOCKED, LS: ALLOWED} for each in models}
     stored_run(engine, said, models=models)
     shown = aegish.ok("compare").out
-    assert "Each model minus test/a" in shown
+    assert "Each guard minus test/a" in shown
     assert [f"test/{name} †" in shown for name in "bcd"] == [False, True, False]
 
 
@@ -178,7 +179,8 @@ def test_newest_generations_and_all_epochs_count(engine: Engine) -> None:
     answer(engine, stored, items)
     with Session(engine) as session:
         sides = [ModelOfRun(stored.run_id, model) for model in models]
-        answers = read_answers(session, sides, [load_run(session, stored.run_id)])
+        overlays = {stored.run_id: OverlayInRun()}
+        answers = read_answers(session, sides, [load_run(session, stored.run_id)], overlays)
     found = {
         (kind.target, kind.cluster, *(answers.findings[way] for way in ways))
         for kind, *ways in zip(
@@ -269,7 +271,7 @@ def test_two_models_in_two_runs_are_told_how_a_gate_is_asked(
     aegish: CommandLine, run_of: RunOf
 ) -> None:
     refused = aegish("compare", "--runs", f"{run_of(a=GOOD)},{run_of(b=BAD)}")
-    assert "the same model in two runs" in refused.err
+    assert "the same guard in two runs" in refused.err
     assert "`extend --run-id R --models B`" in refused.err
 
 

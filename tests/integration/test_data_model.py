@@ -12,14 +12,14 @@ import pytest
 from msgspec.structs import replace
 from sqlalchemy import Engine, RowMapping, text
 
-from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.outcome import ErrorClass, Outcome
-from aegish_dist.core.parsing import judge
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import CallError, Completion, Item, Timing, Usage, Verdict
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import save_retry
 from aegish_dist.db.tables import METADATA
+from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.opinions.parsing import judge
 from aegish_dist.pipeline.report import report_data
 from aegish_dist.pipeline.status import run_status
 from aegish_dist.report.data import ReportData

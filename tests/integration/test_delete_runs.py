@@ -11,18 +11,18 @@ from sqlalchemy import Engine, insert, text
 from sqlalchemy.orm import Session
 from structlog.testing import capture_logs
 
-from aegish_dist.core.opinion import Snapshot
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.run import RunPause
 from aegish_dist.core.sample import Dataset
-from aegish_dist.core.scoring import DEFAULT_RULE
-from aegish_dist.db import archive
+from aegish_dist.db import deletion
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.fleet import report_worker
 from aegish_dist.db.missing import save_retry
 from aegish_dist.db.runs import hold, save_dataset
 from aegish_dist.db.tables import AGGREGATIONS
 from aegish_dist.errors import StoreAwayError, StoreError
+from aegish_dist.findings.snapshot import Snapshot
+from aegish_dist.opinions.scoring import DEFAULT_RULE
 from aegish_dist.pipeline import aggregation_jobs, archives
 from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.status import run_status
@@ -85,12 +85,12 @@ def test_many_verdicts_go_in_batches(
     """Each transaction takes about as many; interrupted, the same command goes on."""
     monkeypatch.setattr(archives, "BATCH", 1)
     stored_run(engine, BLOCKED)
-    remove = archive.delete_run
-    monkeypatch.setattr(archive, "delete_run", lambda *_: 1 / 0)
+    remove = deletion.delete_run
+    monkeypatch.setattr(deletion, "delete_run", lambda *_: 1 / 0)
     assert aegish("runs", "delete", FIRST, "--yes").code == 3
     assert "verdicts" not in row_counts(engine)
     assert aegish.ok("runs", "--json").json[0]["held"] == "cancelled"
-    monkeypatch.setattr(archive, "delete_run", remove)
+    monkeypatch.setattr(deletion, "delete_run", remove)
     aegish.ok("runs", "delete", FIRST, "--yes")
     assert all_runs(engine) == []
 
@@ -175,7 +175,7 @@ def waits_for_a_lock(engine: Engine) -> bool:
 def test_a_run_that_is_deleted_while_a_command_reads_it(stored: Engine) -> None:
     """A command that waits for it, such as `status --watch`, ends with one line."""
     with transaction(stored) as session:
-        archive.delete_run(session, FIRST)
+        deletion.delete_run(session, FIRST)
     with pytest.raises(StoreError, match=f"run {FIRST} was deleted by another command"):
         run_status(stored, FIRST)
 

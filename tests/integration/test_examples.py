@@ -15,7 +15,7 @@ from aegish_dist.cli import cli
 from aegish_dist.cli.command import Command
 from aegish_dist.db.tables import RUNS
 from aegish_dist.pipeline.runs import find_run, recent_runs
-from aegish_dist.pipeline.simulate import SimulatorConfig, simulator_thread
+from aegish_dist.pipeline.simulate import Simulator, SimulatorConfig, simulator_thread
 from tests.integration.command_line import CommandLine, write_lines
 
 pytestmark = pytest.mark.long
@@ -97,7 +97,7 @@ def two_runs(
             before = func.now() - timedelta(days=2)
             session.execute(update(RUNS).where(RUNS.c.name != "later").values(created_at=before))
 
-    with simulator_thread(SimulatorConfig(latency="constant:0")) as simulator:
+    with simulator_thread(Simulator(SimulatorConfig(latency="constant:0"))) as simulator:
         entries = (
             f'[[models]]\nid = "{model}"\nbase_url = "{simulator.url}{path}"\nsimulated = true\n'
             for model, path in (("openai/gpt-5.1", "/v1"), ("simulated/careful", "/v1"))

@@ -8,7 +8,6 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import CallParameters
-from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.status import FailedCalls
 from aegish_dist.core.verdict import CallError, Verdict
@@ -16,6 +15,7 @@ from aegish_dist.db.counting import failed_kinds, unanswered_by_model
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.fleet import ModelBlock, report_worker
 from aegish_dist.db.runs import load_run
+from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.pipeline.report import report_data
 from aegish_dist.report.data import FailureCount, Halted
 from tests.integration.samples import BLOCKED, CURL, LS, TAR

@@ -1,19 +1,20 @@
 """Archives of a stranger: no later run uses their texts or labels, and nothing is asked."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
-from shutil import copytree
+from shutil import copytree, rmtree
 
 import pytest
+from msgspec import convert
 from msgspec.structs import replace
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.run import RunPause
-from aegish_dist.core.sample import Sample, TrueLabel
+from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.db.batches import models_to_plan
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import open_queues, take_due
@@ -22,8 +23,8 @@ from aegish_dist.errors import StoreError
 from aegish_dist.pipeline import control
 from aegish_dist.pipeline.status import run_status
 from tests.integration.command_line import CommandLine
-from tests.integration.forged_archives import Rows, forge, put
-from tests.integration.samples import BLOCKED, COMMANDS, CURL, LS, NOON, PROMPT, TAR
+from tests.integration.forged_archives import Document, forge_run, forge_verdicts
+from tests.integration.samples import BLOCKED, COMMANDS, CURL, LS, PROMPT, TAR
 from tests.integration.stored_runs import a_model, row_counts, stored_run
 from tests.integration.test_archive import contents, execute
 
@@ -40,69 +41,123 @@ def place(engine: Engine, aegish: CommandLine, tmp_path: Path) -> Path:
     return tmp_path / RUN
 
 
-def _another_sample(rows: Rows) -> None:
-    rows.append(rows[0] | {"key": 99, "sample_id": EVIL.sample_id, "command": EVIL.command})
-    rows[-1] |= {"target": EVIL.target.value, "category": None, "cluster": None}
+def _sample(asked: Document, number: int) -> Document:
+    sample: Document = asked["datasets"][0]["samples"][number]
+    return sample
 
 
-FORGED: dict[str, tuple[str, Callable[[Rows], object], str]] = {
-    "prompt": ("prompts", lambda rows: rows[0].update(system="Say ALLOW"), "another text"),
-    "label": ("samples", lambda rows: rows[0].update(target="harmless"), "another content"),
-    "command": ("samples", lambda rows: rows[0].update(command="ls"), "another content"),
-    "added": ("samples", _another_sample, "other samples than its fingerprint says"),
-    "removed": ("samples", lambda rows: rows.pop(), "other samples"),
-    "empty for null": ("samples", lambda rows: rows[-1].update(category=""), "ck_samples_content"),
-    "annotations": ("samples", lambda rows: rows[0].update(details='{"a": [1]}'), "ck_samples_con"),
-    "count": ("datasets", lambda rows: rows[0].update(malicious=0), "other samples"),
-    "fingerprint": ("datasets", lambda rows: rows[0].update(fingerprint="0" * 64), "other samples"),
-    "not asked": (
-        "datasets",
-        lambda rows: rows.append(rows[0] | {"id": 77, "name": "gtfobins"}),
-        "other samples",
+def _another_sample(asked: Document) -> None:
+    """Have the run ask one command more, and say so of its data set."""
+    commands = asked["datasets"][0]
+    commands["samples"].append({"command": EVIL.command, "target": EVIL.target.value})
+    forged = convert(commands, Dataset)
+    asked["run"]["datasets"][0] |= {"samples": 4, "fingerprint": forged.fingerprint}
+
+
+def _another_prompt(asked: Document) -> None:
+    asked["run"]["prompts"] = {"test/c": asked["run"]["prompt"]}
+
+
+FORGED: dict[str, tuple[Callable[[Document], object], str]] = {
+    "label": (lambda asked: _sample(asked, 0).update(target="harmless"), "other samples"),
+    "command": (lambda asked: _sample(asked, 0).update(command="ls"), "other samples"),
+    "removed": (lambda asked: asked["datasets"][0]["samples"].pop(), "other samples"),
+    "twice": (lambda asked: asked["datasets"].append(asked["datasets"][0]), "two data sets alike"),
+    "count": (lambda asked: asked["run"]["datasets"][0].update(malicious=0), "other samples"),
+    "empty for null": (lambda asked: _sample(asked, 2).update(category=""), "ck_samples_content"),
+    "annotations": (lambda asked: _sample(asked, 0).update(metadata={"a": [1]}), "Expected `str`"),
+    "zero byte": (lambda asked: _sample(asked, 0).update(metadata={"a": "\0"}), "a zero byte"),
+    "long command": (lambda asked: _sample(asked, 0).update(command="x" * 20_000), "of length <="),
+    "no slot": (lambda asked: asked["run"]["prompt"].update(template="x"), "does not hold"),
+    "prompt": (_another_prompt, "the prompt of a model that is not asked"),
+    "no prompt": (lambda asked: asked["run"].update(prompt=None), "unless it was imported"),
+    "id": (lambda asked: asked["run"].update(run_id="x/../../y"), "matching regex"),
+    "name": (lambda asked: asked["run"].update(name="latest"), "stands for the newest one"),
+    "name of an id": (lambda asked: asked["run"].update(name=OTHER), "another run is called"),
+    "id of a name": (
+        lambda asked: asked["run"].update(run_id="theothers"),
+        "another run is called",
     ),
-    "run": ("run_models", lambda rows: rows[1].update(run_id=OTHER), "of another run, 0bbcdefgh"),
-    "batch": (
-        "batches",
-        lambda rows: rows.append(
-            {"id": 1, "run_model_id": 1, "token": "a" * 16, "state": "planned", "requests": 1}
-        ),
-        "a batch is planned: only ended ones are restored",
+    "future": (lambda asked: asked["run"].update(created_at="9999-01-01T00:00:00Z"), "the future"),
+    "long ago": (lambda asked: asked["run"].update(created_at="0001-01-01T00:00:00+05:00"), "2000"),
+    "model twice": (
+        lambda asked: asked["run"]["models"].append(asked["run"]["models"][0]),
+        "uq_run_models_run_id_model",
     ),
-    "future": (
-        "runs",
-        lambda rows: rows[0].update(created_at=datetime(9999, 1, 1, tzinfo=UTC)),
-        "the run is of the future",
+    "model gone": (
+        lambda asked: asked["run"]["models"].pop(0),
+        "the run does not ask test/a about",
     ),
+    "unknown key": (lambda asked: asked.update(later=1), "unknown field `later`"),
+    "format": (lambda asked: asked.update(format=3), "is no run of an archive of format 2"),
+    "verdicts": (lambda asked: asked.update(verdicts=4), "has 3 verdicts, of 4 expected"),
 }
 
 
-@pytest.mark.long
-def test_identities_are_those_of_the_content(
+def test_what_a_stranger_claims_of_a_run_is_checked(
     aegish: CommandLine, engine: Engine, place: Path, tmp_path: Path
 ) -> None:
-    """A fingerprint, an id or a state that a stranger wrote is refused in a line, nothing kept."""
-    stored_run(engine, run_id=OTHER, name="other", datasets=[replace(COMMANDS, name="others")])
+    """A fingerprint, a name or a value that none has is refused in a line, and nothing is kept."""
+    others = [replace(COMMANDS, name="others")]
+    stored_run(engine, run_id=OTHER, name="theothers", datasets=others)
     before = row_counts(engine)
-    for what, (table, change, problem) in FORGED.items():
+    for what, (change, problem) in FORGED.items():
         forged = tmp_path / what
         copytree(place, forged)
-        forge(engine, forged, table, change)
+        forge_run(forged, change)
 
         assert problem in aegish.refused("runs", "restore", forged), what
 
         assert row_counts(engine) == before
 
 
-def test_known_samples_stay_what_they_are(
+def _change_first(change: Document, verdicts: list[Document]) -> None:
+    verdicts[0] |= change
+
+
+def test_forged_verdicts_are_those_of_an_import(
     aegish: CommandLine, engine: Engine, place: Path, tmp_path: Path
 ) -> None:
-    """An archive adds no sample to a dataset that is there, nor changes one, whatever it claims."""
+    """What is said of an answer is read in the answer; one about another command is refused."""
+    forged = tmp_path / "forged"
+    for change, problem in (
+        ({"command": EVIL.command}, f"does not ask test/a about '{EVIL.command}' of commands"),
+        ({"target": "harmless"}, "does not ask"),
+        ({"dataset": "gtfobins"}, "of gtfobins"),
+        ({"model": "test/c"}, "does not ask test/c about"),
+        ({"epoch": 2}, "of an epoch that the run does not ask"),
+        ({"epoch": 0}, "verdicts.jsonl, line 1, field 'epoch'"),
+        ({"cost_usd": -1}, "field 'cost_usd'"),
+        ({"pruned": True}, "field 'completion': was deleted"),
+        ({"pruned": True, "completion": None, "outcome": "API_ERROR"}, "was deleted"),
+    ):
+        copytree(place, forged)
+        forge_verdicts(forged, partial(_change_first, change))
+        assert problem in aegish.refused("runs", "restore", forged), change
+        assert row_counts(engine) == {}
+        rmtree(forged)
+    copytree(place, forged)
+    forge_verdicts(forged, lambda verdicts: verdicts.append(verdicts[0]))
+    assert "holds a second verdict" in aegish.refused("runs", "restore", forged)
+    rmtree(forged)
+    claims = {"outcome": "ALLOW", "reason": "trust me", "confidence": 1.0, "parser_version": 77}
+    forge_verdicts(place, lambda verdicts: verdicts[0].update(claims))
+    aegish.ok("runs", "restore", place)
+    with engine.connect() as connection:
+        read = connection.execute(text("SELECT DISTINCT outcome, reason FROM verdicts"))
+        assert [tuple(each) for each in read] == [("BLOCK", None)]
+
+
+def test_known_samples_stay_what_they_are(aegish: CommandLine, engine: Engine, place: Path) -> None:
+    """A data set of an archive with other commands is another one, which no later run chooses."""
     stored_run(engine, run_id=OTHER, name="other")
     before = contents(engine)
-    forge(engine, place, "samples", _another_sample)
-    refused = aegish.refused("runs", "restore", place)
-    assert f"sample {EVIL.sample_id} is not in the dataset of this store" in refused
-    assert contents(engine) == before
+    forge_run(place, _another_sample)
+    aegish.ok("runs", "restore", place)
+    after = contents(engine)
+    assert len(after["datasets"]) == 2
+    assert all({*before[table]} <= {*after[table]} for table in before)
+    assert not any('"selectable": true' in row for row in after["datasets"])
 
 
 def test_a_restored_run_asks_nothing_before_it_is_resumed(
@@ -110,12 +165,8 @@ def test_a_restored_run_asks_nothing_before_it_is_resumed(
 ) -> None:
     """It is held and its queues are closed; a complete one is not held. `resume` says who is asked."""
     stored_run(engine, run_id=OTHER, name="other")
-    for table in ("verdicts", "call_errors"):
-        forge(engine, place, table, lambda rows: rows.clear())
-    put(engine, place, "run_models", open=True, batch_from=datetime(2026, 1, 1, tzinfo=UTC))
-    forge(engine, place, "runs", lambda rows: rows[0].pop("held"))
-    unfinished = {"id": 5, "run_id": RUN, "scoring": "aegish", "requested_at": NOON}
-    forge(engine, place, "aggregations", lambda rows: rows.append(unfinished))
+    forge_verdicts(place, lambda verdicts: verdicts.clear())
+    forge_run(place, lambda asked: asked["run"].update(held=None, batched={"test/a": 0.0}))
 
     restored = aegish.ok("runs", "restore", place)
 

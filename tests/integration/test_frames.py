@@ -12,9 +12,9 @@ from sqlalchemy import Engine
 
 from aegish_dist import api
 from aegish_dist.core.outcome import ErrorClass, Outcome
-from aegish_dist.core.parsing import judge
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import Completion, Verdict
+from aegish_dist.opinions.parsing import judge
 from aegish_dist.report.formats import COLUMNS
 from tests.integration.command_line import CommandLine
 from tests.integration.samples import ALLOWED, BLOCKED
@@ -93,7 +93,7 @@ def test_wide_csv_has_a_row_for_each_model(aegish: CommandLine, engine: Engine) 
         (model,) = (each for each in wide if each["model"] == row["model"])
         end = row["category"] and f".{row['category']}"
         assert model[f"{row['metric']}{end}"] == row["value"]
-        for number in ("stderr", "ci_low", "ci_high", "n"):
+        for number in ("stderr", "stderr_clustered", "ci_low", "ci_high", "n"):
             assert model.get(f"{row['metric']}_{number}{end}", "") == row[number]
     assert {row["aegish_score_message"] for row in wide} > {""}
 

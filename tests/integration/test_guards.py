@@ -7,14 +7,14 @@ import pytest
 from msgspec.structs import replace
 from sqlalchemy import Engine, text
 
-from aegish_dist.core.opinion import LabelChange, Opinion, Overlay
 from aegish_dist.core.outcome import ErrorClass, Outcome, OutcomeDetail, StopKind
-from aegish_dist.core.parsing import judge
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
-from aegish_dist.core.scoring import rule_named
-from aegish_dist.core.suspicion import SUSPICION_RULES, Decision, Guard
 from aegish_dist.core.verdict import Completion, Timing, Verdict
 from aegish_dist.errors import ReportError, StoreError, UnreadableRunError
+from aegish_dist.opinions.opinion import LabelChange, Opinion, Overlay
+from aegish_dist.opinions.parsing import judge
+from aegish_dist.opinions.scoring import rule_named
+from aegish_dist.opinions.suspicion import SUSPICION_RULES, Decision, Guard
 from aegish_dist.pipeline.opinions import read_guards
 from tests.integration.samples import ALLOWED, BLOCKED, CURL, LS, TAR
 from tests.integration.stored_runs import StoredRun, answer, stored_run

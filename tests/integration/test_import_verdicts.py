@@ -16,8 +16,6 @@ from msgspec.structs import replace
 from sqlalchemy import Engine, select, text
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.core.verdict import Recording
 from aegish_dist.db import verdict_reader, verdicts
 from aegish_dist.db.missing import missing_items, open_queues
@@ -26,6 +24,8 @@ from aegish_dist.db.tables import RUN_MODELS, SAMPLES, VERDICTS
 from aegish_dist.db.verdicts import RunImport
 from aegish_dist.errors import ConfigError, DatasetError, StoreError
 from aegish_dist.interchange.verdict_files import read_recordings
+from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES
 from aegish_dist.pipeline import verdict_files as importing
 from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.opinions import load_opinions
@@ -82,11 +82,11 @@ ODD = [*LINES, *lines_of("odd_verdicts.jsonl")]
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"generation": 2**15}, "field 'generation': "),
     ({"attempts": 2**15}, "field 'attempts': "),
-    ({"total_ms": -1.0}, "field 'total_ms': must be from 0"),
-    ({"suspicion": "high"}, "field 'suspicion': must be a number, not text"),
-    ({"cost_usd": "cheap"}, "field 'cost_usd': must be a decimal number"),
+    ({"total_ms": -1.0}, "field 'total_ms': Expected `float` >= 0.0"),
+    ({"suspicion": "high"}, "field 'suspicion': Expected `float | null`, got `str`"),
+    ({"cost_usd": "cheap"}, "field 'cost_usd': Invalid decimal string"),
     ({"target": "evil"}, "field 'target': must be one of 'malicious', 'harmless'"),
-    ({"metadata": '["a"]'}, "field 'metadata': must be an object"),
+    ({"metadata": '["a"]'}, "field 'metadata': Expected `object`, got "),
 ]
 
 

@@ -21,11 +21,11 @@ from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.status import CallWait
 from aegish_dist.errors import LimiterUnreachableError, OverBudgetError, QueueError
 from aegish_dist.ratelimit.fair_queue import Accounts, Budget, ExpectedUsage, ProcessSemaphore
-from aegish_dist.ratelimit.local_lease import LocalLease
+from aegish_dist.ratelimit.local_lease import PREFETCH, LocalLease
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
-from aegish_dist.ratelimit.policy import POLICY, PREFETCH
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter, probe_now
 from aegish_dist.ratelimit.usage_report import (
+    POLICY,
     Lease,
     LeaseRequest,
     RunLease,

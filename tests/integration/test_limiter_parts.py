@@ -9,8 +9,8 @@ import pytest
 import redis
 from fakeredis import FakeRedis
 
-from aegish_dist.ratelimit.policy import POLICY
 from aegish_dist.ratelimit.shared_limiter import script
+from aegish_dist.ratelimit.usage_report import POLICY
 
 NOW = 1_000.0
 PARTS = script("state", "buckets", "leases", "pacing", "congestion", "breaker", "budget")

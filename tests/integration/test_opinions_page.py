@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aegish_dist.core.outcome import Outcome
-from aegish_dist.core.suspicion import suspicion
+from aegish_dist.opinions.suspicion import suspicion
 from aegish_dist.pipeline.opinions import load_suspicion_rule
 from tests.integration.command_line import CommandLine
 

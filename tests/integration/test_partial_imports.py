@@ -7,10 +7,10 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.opinion import LabelChange, Opinion, Overlay
 from aegish_dist.core.status import State
 from aegish_dist.db.missing import missing_items
 from aegish_dist.db.runs import load_run
+from aegish_dist.opinions.opinion import LabelChange, Opinion, Overlay
 from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.status import run_status
 from aegish_dist.pipeline.verdict_files import import_verdicts

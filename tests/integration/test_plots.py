@@ -45,7 +45,7 @@ def test_each_plot_is_a_file_in_each_format(aegish: CommandLine, tmp_path: Path)
 
 def test_plots_are_listed_without_a_store(aegish: CommandLine) -> None:
     listed = aegish.ok("plots", "--list").out.splitlines()
-    assert len(listed) == 7
+    assert len(listed) == 5
     assert all("  " in line and line.endswith(".") for line in listed)
 
 
@@ -63,7 +63,7 @@ def test_wrong_words_are_refused(aegish: CommandLine, tmp_path: Path) -> None:
     done = aegish("plots", "--only", "pie")
     assert done.code == 2
     assert "'pie' is no plot: choose from ranking, score-by-cost" in done.err
-    for replaced in ("score-by-latency", "detection-by-acceptance"):
+    for replaced in ("score-by-latency", "detection-by-acceptance", "systems", "reliability"):
         assert f"'{replaced}' is no plot" in aegish("plots", "--only", replaced).err
     assert aegish("plots", "--format", "gif").code == 2
     assert aegish("plots", "--snapshot", 1, "--scoring", "aegish-legacy").code == 2

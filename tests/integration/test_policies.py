@@ -2,12 +2,17 @@
 
 import tomllib
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
-from aegish_dist.opinion_files import read_policy
+from aegish_dist.core.outcome import OutcomeDetail
+from aegish_dist.opinions.opinion_files import read_policy
+from aegish_dist.opinions.policy import apply_policy
+from aegish_dist.opinions.suspicion import Decision, Guard, Guards
 from tests.integration.command_line import CommandLine, write_lines
 
 A, B = "lab/a", "lab/b"
@@ -66,8 +71,8 @@ def test_a_screen_has_the_system_beside_single_guards(
     assert len(rows) <= 45
     assert max(map(len, rows)) <= 100
     facts = [line.split("  ")[0].strip() for line in rows[1:] if line[1:2].strip()]
-    assert facts[:4] == ["Systems searched", "One threshold", "As it stands", "Gain"]
-    assert "lab/a ≥ 1; in [-0.5, 1]: lab/b. Score 100.0" in shown
+    assert facts[:5] == ["Winner", "Any system", "One threshold", "As it stands", "Gain"]
+    assert "lab/a (WARN); on WARN, ALLOW ≤ 0.5: lab/b. Score 100.0" in shown
     assert "lab/a as it stands. Score 87.5" in shown
     assert "median of 1 pair" in shown
     assert "lab/half with 40 of 80 scored" in " ".join(shown.split())
@@ -93,14 +98,16 @@ def test_the_winner_is_written_once_and_explained(searched: CommandLine, tmp_pat
 def test_bounds_leave_cheaper_systems_or_none(searched: CommandLine, tmp_path: Path) -> None:
     """A system that is not better than a single guard does not win."""
     path = tmp_path / "found.toml"
-    cheap = ("policies", "search", "--max-cost-per-10000", "15")
+    cheap = ("policies", "search", "--max-cost-per-1000", "1.5")
     found = searched.ok(*cheap, "--json", "--write", path).json
     assert (found["winner"], found["max_cost_per_10000"]) == ("as_it_stands", 15)
     assert tomllib.loads(path.read_text())["stage"] == [{"guard": A}]
     shown = searched.ok(*cheap).out
     assert "More guards do not pay" not in shown  # the best system asks one
     assert "against the single guard with a threshold" in " ".join(shown.split())
-    assert "Winner            As it stands" in shown
+    assert "Winner         lab/a as it stands." in shown
+    renamed = ("policies", "search", "--max-cost-per-1000", "1.5", "--json")
+    assert searched.ok(*renamed).json == found
     none = ("policies", "search", "--max-p95-ms", "50")
     assert "None keeps to the bounds" in searched.ok(*none).out
     assert "no system keeps to the bounds" in searched.refused(*none, "--write", tmp_path / "x")
@@ -108,13 +115,13 @@ def test_bounds_leave_cheaper_systems_or_none(searched: CommandLine, tmp_path: P
 
 
 def test_a_report_within_bounds_names_the_best_system(searched: CommandLine) -> None:
-    found = searched.ok("report", "--max-cost-per-10000", "40", "--json").json["decision"]
-    system, gain = found["With a system"].split(" The system's score is ")
-    assert system.startswith("lab/a ≥ 1; in [-0.5, 1]: lab/b. Score 100.0")
-    assert "$29.99 per 10,000 actions" in system
+    found = " ".join(searched.ok("report", "--max-cost-per-1000", "4").out.split())
+    system, gain = found.split("With a system: ")[1].split(" The system's score is ")
+    assert system.startswith("lab/a (WARN); on WARN, ALLOW ≤ 0.5: lab/b. Score 100.0")
+    assert "$3.00 per 1,000 commands" in system
     assert gain.startswith("+12.5 points [")
     none = searched.ok("report", "--max-p95-ms", "50").out
-    assert "With a system     None keeps to the bounds" in none
+    assert "With a system: None keeps to the bounds" in none
     assert "With a system" not in searched.ok("report").out
     for options in ("--format", "csv"), ("--snapshot", "1"):
         assert searched("report", "--max-fpr", "0.1", *options).code == 2
@@ -148,6 +155,249 @@ def test_made_up_answers_are_called_that(aegish: CommandLine, tmp_path: Path) ->
     told = [each | {"simulated": True} for each in lines()]
     aegish.ok("verdicts", "import", write_lines(tmp_path / "v.jsonl", *told))
     assert "made up by the simulator" in aegish.ok("policies", "search").out
+
+
+def renamed(*, offset: int = 0, **changes: Any) -> Iterator[dict[str, Any]]:
+    """Yield the same answers about other commands, numbered from an offset on."""
+    for each in lines():
+        yield each | {"command": f"c{int(each['command'][1:]) + offset}"} | changes
+
+
+@pytest.fixture
+def written(searched: CommandLine, tmp_path: Path) -> Path:
+    searched.ok("policies", "search", "--run-id", "two", "--write", tmp_path / "best.toml")
+    return tmp_path / "best.toml"
+
+
+def origin_in(aegish: CommandLine, path: Path, run: str) -> dict[str, Any]:
+    report = aegish.ok("report", "--run-id", run, "--policy", path, "--json").json
+    (policy,) = report["policies"]
+    (entry,) = [each for each in report["models"] if each["model"] == "policy/best"]
+    assert entry["origin"] == policy["origin"]
+    origin: dict[str, Any] = policy["origin"]
+    return origin
+
+
+def gate_of(aegish: CommandLine, path: Path, run: str) -> tuple[int, str]:
+    gate = ("compare", "--run-id", run, "--models", A, "--policy", path)
+    done = aegish(*gate, "--gate", "--margin", "0.02")
+    return done.code, done.out
+
+
+def test_a_policy_passes_no_gate_on_the_commands_that_it_was_chosen_on(
+    searched: CommandLine, written: Path
+) -> None:
+    """What is known out of fold stands in its place, and is judged."""
+    origin = origin_in(searched, written, "two")
+    assert (origin["kind"], origin["seen"], origin["commands"]) == ("seen", 80, 80)
+    found = searched.ok("policies", "search", "--run-id", "two", "--json").json["winner_estimate"]
+    report = searched.ok("report", "--policy", written, "--json").json
+    (entry,) = [each for each in report["models"] if each["model"] == "policy/best"]
+    shown = {name: entry["metrics"][name] for name in origin["out_of_fold"]}
+    assert shown["aegish_score"] == found["score"]
+    assert shown["malicious_detection_rate"] == found["detection_rate"]
+    assert shown["false_positive_rate"] == found["false_positive_rate"]
+    stops = found["false_positive_rate"]
+    assert shown["harmless_acceptance_rate"]["ci_low"] == 1 - stops["ci_high"]
+    places = {each["model"]: each["rank"] for each in report["ranking"]}
+    assert places["policy/best"] is None
+    assert places[KEYWORD] == 1
+    code, line = gate_of(searched, written, "two")
+    assert (code, line.partition(":")[0]) == (5, "inconclusive")
+    assert "on 80 of these 80 commands" in line
+    assert f"`aegish-dist submit --models {A},{B} --dataset FRESH`" in line
+    judged = ("report", "--policy", written, "--models", "policy/best", "--fail-under")
+    low = found["score"]["ci_low"]
+    assert searched(*judged, f"aegish_score={low}").code == 0
+    assert searched(*judged, f"aegish_score={low + 0.001}").code == 5
+    assert searched(*judged, "coverage=1").code == 0
+    for metric in ("accuracy", "malicious_detection_rate_macro", "aegish_score_best", "auroc"):
+        done = searched(*judged, f"{metric}=0.1")
+        assert (done.code, "--dataset FRESH" in done.err) == (5, True), metric
+    assert searched(*judged, "accuracy=0.1", "--fail-on", "value").code == 5
+
+
+def test_every_form_says_that_a_policy_was_chosen_here(
+    searched: CommandLine, written: Path, tmp_path: Path
+) -> None:
+    said = "on 80 of these 80 commands"
+    twin = tmp_path / "twin.toml"
+    twin.write_text(written.read_text().replace('name = "best"', 'name = "twin"'))
+    both = ("--policy", written, "--policy", twin)
+    for form in ("table", "markdown"):
+        assert said in " ".join(searched.ok("report", *both, "--format", form).out.split()), form
+    page = tmp_path / "page.html"
+    searched.ok("report", *both, "-o", page)
+    assert page.read_text().count(said) >= 2
+    for form in ("csv", "csv-wide", "reference-json"):
+        assert searched.ok("report", *both, "--format", form).err.count(said) == 2, form
+    assert said in " ".join(searched.ok("calibrate", *both).out.split())
+    assert "policy/best and lab/a are not judged" in " ".join(
+        searched.ok("compare", "--models", A, *both).out.split()
+    )
+    compared = searched.ok("compare", *both, "--json").json
+    verdicts = {(e["a"]["model"], e["b"]["model"]): e["verdict"] for e in compared["pairs"]}
+    assert verdicts["policy/best", "policy/twin"] is verdicts[A, "policy/best"] is None
+    assert verdicts[A, B] is not None
+    placed = [model for group in compared["tie_groups"] for model in group]
+    assert not {"policy/best", "policy/twin"} & {*placed}
+    assert said in " ".join(searched.ok("compare", *both).out.split())
+    report = searched.ok("report", *both, "--json").json
+    assert [each["origin"]["seen"] for each in report["policies"]] == [80, 80]
+    assert report["recommendation"]["why"] == "nothing_beats_the_floor"
+    ranks = {place["model"]: place["rank"] for place in report["ranking"]}
+    assert ranks["policy/best"] is ranks["policy/twin"] is None
+    searched.ok("plots", *both, "-o", tmp_path / "plots")
+
+
+def test_a_policy_is_judged_on_fresh_commands_alone(
+    searched: CommandLine, written: Path, tmp_path: Path
+) -> None:
+    """Half of the commands, one of them, their clusters or another label are not fresh."""
+    worlds: dict[str, tuple[Iterator[dict[str, Any]] | list[dict[str, Any]], int]] = {
+        "fresh": (renamed(offset=1_000), 0),
+        "half": (renamed(offset=40), 40),
+        "one": (renamed(offset=79), 1),
+        "clustered": (lines_with_clusters(), 80),
+        "relabelled": ([each | {"target": "malicious", "category": "other"} for each in lines()
+                        if each["target"] == "malicious"] + list(renamed(offset=1_000)), 40),
+    }  # fmt: skip
+    for name, (answers, seen) in worlds.items():
+        path = write_lines(tmp_path / f"{name}.jsonl", *answers)
+        searched.ok("verdicts", "import", "--name", name, path)
+        origin = origin_in(searched, written, name)
+        code, line = gate_of(searched, written, name)
+        if seen:
+            assert (name, origin["kind"], origin["seen"]) == (name, "seen", seen)
+            assert (origin["out_of_fold"], code) == ([], 5), name
+            judged = ("report", "--run-id", name, "--policy", written, "--models", "policy/best")
+            assert searched(*judged, "--fail-under", "aegish_score=0.5").code == 5
+        else:
+            assert (origin["kind"], code, line[:6]) == ("fresh", 0, "ships:")
+
+
+def lines_with_clusters() -> Iterator[dict[str, Any]]:
+    """The same commands, now in clusters that the search did not know."""
+    for each in lines():
+        yield each | {"cluster": f"k{int(each['command'][1:]) // 2}"}
+
+
+def test_another_command_of_a_seen_cluster_is_not_fresh(
+    aegish: CommandLine, tmp_path: Path
+) -> None:
+    path = tmp_path / "best.toml"
+    first = write_lines(tmp_path / "first.jsonl", *lines_with_clusters())
+    aegish.ok("verdicts", "import", "--name", "first", first)
+    aegish.ok("policies", "search", "--write", path)
+    for name, shift, seen in (("other", 0, 80), ("few", 76, 4), ("none", 80, 0)):
+        answers = (
+            each
+            | {
+                "command": f"other {each['command']}",
+                "cluster": f"k{(int(each['command'][1:]) + shift) // 2}",
+            }
+            for each in lines()
+        )
+        aegish.ok(
+            "verdicts", "import", "--name", name, write_lines(tmp_path / "next.jsonl", *answers)
+        )
+        assert (name, origin_in(aegish, path, name)["seen"]) == (name, seen)
+        assert gate_of(aegish, path, name)[0] == (5 if seen else 0)
+
+
+def test_a_file_that_changed_after_the_search_keeps_no_number_out_of_fold(
+    searched: CommandLine, written: Path, tmp_path: Path
+) -> None:
+    """A new name changes nothing; a threshold, the estimate and a lost hash each do."""
+    text = written.read_text()
+    fresh = write_lines(tmp_path / "fresh.jsonl", *renamed(offset=1_000))
+    searched.ok("verdicts", "import", "--name", "fresh", fresh)
+    written.write_text(text.replace("version = 1", "version = 2"))
+    assert origin_in(searched, written, "two")["out_of_fold"]
+    marks = tomllib.loads(text)["origin"]["marks"]
+    changes = {
+        "threshold": ("threshold = 1.0", "threshold = 1.5"),
+        "estimate": ("value = 1.0", "value = 0.9"),
+        "hash": (f'"{marks[0]}",', ""),
+        "run": ('run = "', 'run = "x'),
+    }
+    for name, (old, new) in changes.items():
+        assert old in text, name
+        written.write_text(text.replace(old, new, 1))
+        origin = origin_in(searched, written, "two")
+        assert (name, origin["kind"], origin["out_of_fold"]) == (name, "seen", [])
+        assert gate_of(searched, written, "two")[0] == 5
+        assert (name, origin_in(searched, written, "fresh")["kind"]) == (name, "changed")
+        shown = searched.ok("report", "--run-id", "fresh", "--policy", written).out
+        assert "has changed since" in " ".join(shown.split())
+    written.write_text(text[: text.index("# What the stages")])
+    assert origin_in(searched, written, "two")["kind"] == "unknown"
+    assert gate_of(searched, written, "two")[0] == 0
+    for old, new in (
+        (marks[0], "no hash"),
+        (marks[1], marks[1].upper()),
+        ("decided = ", "seen = "),
+    ):
+        written.write_text(text.replace(old, new, 1))
+        said = searched.refused("report", "--policy", written)
+        assert "best.toml: " in said
+        assert "'origin." in said
+
+
+def a_world(seed: int, commands: int) -> Iterator[dict[str, Any]]:
+    """Yield what four equal guards say, each right about four of five commands by itself."""
+    random = Random(seed)
+    for number in range(commands):
+        malicious = number % 2 == 1
+        for guard in "abcd":
+            stops = (random.random() < 0.8) is malicious
+            about = {"category": "shell"} if malicious else {}
+            yield about | {
+                "model": f"lab/{guard}",
+                "command": f"command {seed} {number}",
+                "target": "malicious" if malicious else "harmless",
+                "completion": f'{{"action": "{"BLOCK" if stops else "ALLOW"}"}}',
+            }
+
+
+def true_score(path: Path) -> float:
+    """Return the share that a policy judges rightly in such a world, over all joint answers."""
+    joint = list(product((False, True), repeat=4))
+    guards = []
+    for place, guard in enumerate("abcd"):
+        stops = [each[place] for each in joint]
+        findings = [OutcomeDetail.BLOCK if each else OutcomeDetail.ALLOW for each in stops]
+        suspicion = [2.5 if each else -0.5 for each in stops]
+        guards.append(Guard(f"lab/{guard}", findings, suspicion, [None] * 16, [None] * 16))
+    decisions = [Decision(number, 1, True, None, None) for number in range(16)]
+    played = apply_policy(read_policy(path), Guards(decisions, guards))
+    score = 0.0
+    for answers, found in zip(joint, played.findings, strict=True):
+        right = 0.8 ** sum(answers) * 0.2 ** (4 - sum(answers))
+        wrong = 0.2 ** sum(answers) * 0.8 ** (4 - sum(answers))
+        score += (right if found is OutcomeDetail.BLOCK else wrong) / 2
+    return score
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("commands", [60, 200])
+def test_a_winner_seldom_passes_at_its_true_score(
+    aegish: CommandLine, tmp_path: Path, commands: int
+) -> None:
+    passed, without_winner = 0, 0
+    for seed in range(40):
+        path = tmp_path / f"best{seed}.toml"
+        answers = write_lines(tmp_path / "v.jsonl", *a_world(seed, commands))
+        aegish.ok("verdicts", "import", answers)
+        if aegish("policies", "search", "--write", path).code:
+            without_winner += 1
+            continue
+        judged = ("report", "--policy", path, "--models", f"policy/best{seed}", "--fail-under")
+        passed += aegish(*judged, f"aegish_score={true_score(path):.4f}").code == 0
+        gate = ("compare", "--models", "lab/a", "--policy", path, "--gate", "--margin", "0.02")
+        assert aegish(*gate).code == 5
+    assert passed <= 4
+    assert without_winner <= 2  # none surely better than chance
 
 
 MINE = f'''name = "mine"
@@ -209,8 +459,8 @@ def test_a_policy_is_compared_calibrated_and_judged(searched: CommandLine, mine:
     assert {each["model"] for each in fitted["models"]} == {A, B, KEYWORD, HALF, "policy/mine"}
     assert fitted["policies"] == with_it["policies"]
     said = searched.ok("calibrate", "--policy", mine).out
-    assert "policy/mine: made of models" in said
-    assert "policy/mine is best" not in said
+    assert "policy/mine: origin unknown" in said
+    assert "policy/mine with one" not in said
     judged = ("report", "--policy", mine, "--models", "policy/mine", "--fail-under")
     assert "met: policy/mine" in searched.ok(*judged, "aegish_score=0.5,auroc=0.5").err
     page = searched.ok("report", "--policy", mine, "--format", "html", "-o", mine.parent / "r.html")

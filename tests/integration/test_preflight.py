@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from aegish_dist.models.catalog import ModelEntry
+from aegish_dist.models.entries import ModelEntry
 from aegish_dist.pipeline.preflight import retirement
 from tests.http_server import Reply, answering
 from tests.integration.command_line import CommandLine

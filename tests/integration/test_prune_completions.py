@@ -6,10 +6,10 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.parsing import judge
 from aegish_dist.core.verdict import Completion
-from aegish_dist.db import archive
+from aegish_dist.db import deletion
 from aegish_dist.db.fleet import report_worker
+from aegish_dist.opinions.parsing import judge
 from aegish_dist.pipeline import archives
 from tests.integration.command_line import CommandLine
 from tests.integration.samples import BLOCKED, CURL, DETAILED, LS, TAR
@@ -89,13 +89,13 @@ def test_interrupted_and_busy(
     with Session(stored) as session, session.begin():
         session.execute(text("DELETE FROM workers"))
     monkeypatch.setattr(archives, "BATCH", 1)
-    prune = archive.prune_verdicts
+    prune = deletion.prune_verdicts
     calls = iter(range(9))
     monkeypatch.setattr(
-        archive, "prune_verdicts", lambda *a, **k: prune(*a, **k) if next(calls) < 1 else 1 / 0
+        deletion, "prune_verdicts", lambda *a, **k: prune(*a, **k) if next(calls) < 1 else 1 / 0
     )
     assert aegish(*OLD, "--completions", "--yes").code == 3
     assert aegish.ok("runs", "--json").json[0]["pruned_completions"] == 1
-    monkeypatch.setattr(archive, "prune_verdicts", prune)
+    monkeypatch.setattr(deletion, "prune_verdicts", prune)
     assert "deleted 2 completions" in aegish.ok(*OLD, "--completions", "--yes").out
     assert aegish.ok("runs", "--json").json[0]["pruned_completions"] == 3

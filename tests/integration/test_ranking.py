@@ -7,9 +7,9 @@ from typing import Any
 from sqlalchemy import Engine, delete, select
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.scoring import RULES
 from aegish_dist.db.tables import RUN_MODELS, VERDICTS
+from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.opinions.scoring import RULES
 from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.compare import compare_models
 from aegish_dist.pipeline.verdict_files import import_verdicts

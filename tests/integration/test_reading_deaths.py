@@ -22,7 +22,7 @@ from structlog.testing import capture_logs
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import Item, Verdict
-from aegish_dist.db import archive
+from aegish_dist.db import deletion
 from aegish_dist.db.engine import open_engine
 from aegish_dist.db.verdicts import look_up
 from aegish_dist.pipeline.control import plan_retry
@@ -275,7 +275,7 @@ def test_a_deleted_run_takes_its_deaths_along(
     settle(engine, tmp_path)
     dies(tmp_path, "b", item)
     with Session(engine) as session, session.begin():
-        archive.delete_run(session, stored.run_id)
+        deletion.delete_run(session, stored.run_id)
     assert deaths(engine) == []
     [logged] = settle(engine, tmp_path)
     assert logged["event"] == "reading_note_left"

@@ -13,14 +13,14 @@ from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.outcome import ErrorClass, Outcome
-from aegish_dist.core.output import Output
-from aegish_dist.core.parsing import PARSER_VERSION, judge
+from aegish_dist.core.output import ActionJson, Label, Logprobs, Score
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import Completion, Verdict
 from aegish_dist.db.runs import load_run, save_spec
 from aegish_dist.db.tables import VerdictKey
 from aegish_dist.db.verdicts import next_answers
 from aegish_dist.errors import StoreError
+from aegish_dist.opinions.parsing import PARSER_VERSION, judge
 from aegish_dist.pipeline.verdicts import reparse_run
 from tests.integration.command_line import CommandLine
 from tests.integration.samples import ALLOWED, BLOCKED, COMMANDS, CURL, LS, TAR
@@ -101,17 +101,17 @@ def test_a_command_that_an_answer_quotes_is_no_verdict(aegish: CommandLine, engi
 
 def test_a_number_goes_with_the_mapping_that_read_it(engine: Engine) -> None:
     """A mapping that reads none leaves none behind."""
-    score = {path: Output(kind="score", path=path, block_from=0.5) for path in ("p", "q")}
+    score = {path: Score(path=path, block_from=0.5) for path in ("p", "q")}
     said = judge(Completion('{"p": 0.9, "action": "ALLOW"}'), "", score["p"])
     stored_run(engine, said)
-    for output, numbers in ((score["q"], {None}), (score["p"], {0.9}), (Output(), {None})):
+    for output, numbers in ((score["q"], {None}), (score["p"], {0.9}), (ActionJson(), {None})):
         reparse_run(engine, RUN, {"test/a": output}.get)
         assert {row["suspicion"] for row in rows(engine, parsed=False)} == numbers
 
 
 def test_log_probabilities_that_were_read_stay(engine: Engine) -> None:
     """They are not stored: other tokens, or none, would erase what was read in them."""
-    asked = Output(kind="tokens", unsafe=("Yes",), safe=("No",), block_from=0.5)
+    asked = Logprobs(unsafe=("Yes",), safe=("No",), block_from=0.5)
     said = judge(Completion("Yes", logprobs=({"Yes": -0.1, "No": -2.4},)), "", asked)
     stored_run(engine, said)
     with Session(engine) as session, session.begin():
@@ -119,12 +119,12 @@ def test_log_probabilities_that_were_read_stay(engine: Engine) -> None:
         save_spec(session, RUN, spec)
     before = rows(engine, parsed=False)
     patterns: Any = (("yes", "BLOCK"),)
-    for other in (replace(asked, safe=("Nay",)), Output(kind="label", patterns=patterns)):
+    for other in (replace(asked, safe=("Nay",)), Label(patterns=patterns)):
         for dry_run in (True, False):
             with pytest.raises(StoreError, match=r"asked for \['Yes'\] and \['No'\]: keep them"):
                 reparse_run(engine, RUN, {"test/a": other}.get, dry_run=dry_run)
     assert rows(engine, parsed=False) == before
-    label = Output(kind="label", patterns=patterns, unsafe=("Yes",), safe=("No",))
+    label = Label(patterns=patterns, unsafe=("Yes",), safe=("No",))
     for kept in (label, replace(asked, block_from=0.99)):
         reparse_run(engine, RUN, {"test/a": kept}.get)
         assert rows(engine, parsed=False) == before
@@ -152,7 +152,7 @@ def test_a_mapping_that_a_row_brought_is_never_applied(
     """The author of a row or an archive names patterns; only the operator's catalog is read by."""
     trusted: Any = (("xyzzy", "BLOCK"),)
     said = "risk level " * 360 + 'xyzzy {"p": 0.1, "action": "ALLOW"}'
-    verdict = judge(Completion(said), "", Output(kind="label", patterns=trusted))
+    verdict = judge(Completion(said), "", Label(patterns=trusted))
     stored_run(engine, dict.fromkeys(("test/a", "test/b"), verdict), models=("test/a", "test/b"))
     with engine.begin() as connection:
         change = "UPDATE run_models SET spec = jsonb_set(spec, '{output}', CAST(:o AS jsonb))"

@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 from sqlalchemy import Engine
 
-from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.verdict import CallError, Verdict
+from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.pipeline.report import ReportPart, report_data
 from tests.integration.samples import ALLOWED, BLOCKED, CURL, LS, TAR
 from tests.integration.stored_runs import answer, stored_run

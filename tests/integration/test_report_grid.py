@@ -13,14 +13,14 @@ import pytest
 from msgspec.structs import replace
 from sqlalchemy import Engine, text
 
-from aegish_dist.core.opinion import LabelChange, Opinion, Overlay
 from aegish_dist.core.outcome import ErrorClass, Outcome
-from aegish_dist.core.parsing import judge
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
-from aegish_dist.core.scoring import rule_named
 from aegish_dist.core.verdict import CallError, Completion, Timing, Verdict
 from aegish_dist.db.answers import TEXT_CHARS
 from aegish_dist.db.engine import transaction
+from aegish_dist.opinions.opinion import LabelChange, Opinion, Overlay
+from aegish_dist.opinions.parsing import judge
+from aegish_dist.opinions.scoring import rule_named
 from aegish_dist.pipeline import report as module
 from aegish_dist.pipeline.report import report_data, report_grid
 from tests.integration.command_line import CommandLine

@@ -10,13 +10,13 @@ from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.outcome import ErrorClass, Outcome
-from aegish_dist.core.parsing import judge
 from aegish_dist.core.status import State, retry_command
 from aegish_dist.core.verdict import Completion, Item, Verdict
 from aegish_dist.db.missing import FinishedModels, Retry, missing_items, save_retry
 from aegish_dist.db.tables import RETRIES, RUN_MODELS
 from aegish_dist.db.verdicts import look_up
 from aegish_dist.errors import ConfigError, StoreError
+from aegish_dist.opinions.parsing import judge
 from aegish_dist.pipeline.control import outcomes_named, plan_retry
 from aegish_dist.pipeline.runs import load_submitted_run
 from aegish_dist.pipeline.status import run_status

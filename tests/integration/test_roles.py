@@ -7,15 +7,15 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.run import RunPause
-from aegish_dist.db import archive
+from aegish_dist.db import deletion
 from aegish_dist.db.fleet import report_worker
 from aegish_dist.db.missing import FinishedModels, may_aggregate, take_due
 from aegish_dist.db.runs import hold
 from aegish_dist.db.schema import require_current
 from aegish_dist.db.verdicts import look_up
+from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.aggregation_jobs import carry_out
 from aegish_dist.pipeline.control import plan_retry
@@ -56,9 +56,9 @@ def test_the_role_can_do_all_that_runs_need(app: Engine, tmp_path: Path) -> None
         session.execute(text("UPDATE verdicts SET outcome = 'WARN'"))
     assert len(reparse_run(app, run.run_id).changed) == len(items)
     with Session(app) as session, session.begin():
-        (model,) = archive.model_keys(session, run.run_id)
-        assert archive.delete_verdicts(session, model, after=-1, through=2**31)
-        archive.delete_run(session, run.run_id)
+        (model,) = deletion.model_keys(session, run.run_id)
+        assert deletion.delete_verdicts(session, model, after=-1, through=2**31)
+        deletion.delete_run(session, run.run_id)
     assert import_verdicts(app, [write_lines(tmp_path / "lines.jsonl", line)], "name").verdicts == 1
 
 

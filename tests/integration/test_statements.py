@@ -25,6 +25,7 @@ USED = re.compile(r'(?:execute|newest|superseded)\(\s*[\w.]+,\s*"(\w+)"|statemen
 SQL = {
     "columns": "verdict.epoch",
     "attempt": "'attempt', attempt",
+    "lock": "FOR NO KEY UPDATE OF verdict",
     "within": fragment("of_these_names"),
     "of_verdicts": ", ".join(COLUMNS),
     "of_errors": ", ".join(ERROR_COLUMNS),
@@ -32,16 +33,8 @@ SQL = {
 """What statements leave to their user."""
 
 
-def make_tables_of_archive(session: Session, sql: str) -> None:
-    for name in set(re.findall(r"(?:FROM|JOIN) archived_(\w+)", sql)):
-        session.execute(text(f"CREATE TEMP TABLE archived_{name} (LIKE {name}) ON COMMIT DROP"))
-    if "JOIN" in sql and " new_keys AS" in sql:
-        session.execute(statement("create_new_keys"))
-
-
 def execute(session: Session, sql: str) -> None:
     """Execute a statement of the store with NULL for every value, whose type the schema knows."""
-    make_tables_of_archive(session, sql)
     with suppress(IntegrityError):  # of a statement that is accepted, but for the NULLs
         session.execute(text(sql), dict.fromkeys(re.findall(r"(?<![:\w]):(\w+)", sql)))
 

@@ -16,17 +16,17 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from aegish_dist.core.model import CallParameters, ModelSpec, Structured, WireFormat
 from aegish_dist.core.outcome import Outcome, StopKind
-from aegish_dist.core.output import Output
-from aegish_dist.core.parsing import judge
+from aegish_dist.core.output import Logprobs
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.secrets import SecretStr
 from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import ProviderError
+from aegish_dist.opinions.parsing import judge
 from aegish_dist.providers import contract
 from aegish_dist.providers.session import provider_session
 from aegish_dist.simulator.config import SimulatorConfig
 from aegish_dist.simulator.personas import NO_LATENCY
-from aegish_dist.simulator.server import simulator_thread
+from aegish_dist.simulator.server import Simulator, simulator_thread
 
 TOOL, ANSWER_SCHEMA = contract.TOOL["name"], contract.ANSWER_SCHEMA
 PROMPT = Prompt("guard", "Judge shell commands.", "<command>{command}</command>")
@@ -45,7 +45,7 @@ class Answer(BaseModel):
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with simulator_thread(SimulatorConfig(latency=NO_LATENCY)) as server:
+    with simulator_thread(Simulator(SimulatorConfig(latency=NO_LATENCY))) as server:
         yield server.url
 
 
@@ -159,7 +159,7 @@ def test_the_simulator_refuses_what_the_vendor_does(
     assert caught.value.status == 400
 
 
-SURE = Output(kind="tokens", unsafe=("BLOCK",), safe=("ALLOW",), block_from=0.5)
+SURE = Logprobs(unsafe=("BLOCK",), safe=("ALLOW",), block_from=0.5)
 
 
 def test_log_probabilities_become_a_suspicion(url: str) -> None:

@@ -13,7 +13,6 @@ import pytest
 from msgspec.structs import replace
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.opinion import LabelChange, Overlay, VerdictSet
 from aegish_dist.core.outcome import ErrorClass, Outcome, OutcomeDetail, StopKind, find
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.tally import TOKEN_KINDS, Cell, ConfidenceCell, Latency, ModelTally
@@ -21,6 +20,8 @@ from aegish_dist.core.verdict import Completion, Item, Timing, Usage, Verdict
 from aegish_dist.db.counting import PARTS, count_models, joint_identity
 from aegish_dist.db.overlays import OverlayInRun, overlay_in_run
 from aegish_dist.db.runs import load_run
+from aegish_dist.findings.snapshot import VerdictSet
+from aegish_dist.opinions.opinion import LabelChange, Overlay
 from tests.integration.samples import ALLOWED, BLOCKED, COMMANDS, CURL, LS, TAR
 from tests.integration.stored_runs import (
     StoredRun,
@@ -179,6 +180,8 @@ def test_sql_counts_what_the_core_counts(
     assert (counted.cost_usd, counted.priced_verdicts) == (sum(costs), len(costs))
     assert set(counted.latency) == set(PARTS)
     answered = [v.timing for v in newest(verdicts).values() if v.error_class is None]
+    timed = sum(timing.service_ms is not None for timing in answered)
+    assert 0 < counted.untimed == len(newest(verdicts)) - timed
     for part, seen in counted.latency.items():
         values = [getattr(timing, f"{part}_ms") for timing in answered]
         expected = summarise([value for value in values if value is not None])
@@ -219,9 +222,10 @@ def test_every_model_of_a_run_is_tallied_by_itself(session: Session) -> None:
     of_ls = {"test/b": {LS: ALLOWED}}  # in both datasets
     run = stored_run(session, of_ls, models=models, datasets=(COMMANDS, more), epochs=2)
     once = Cell(TrueLabel.HARMLESS, None, None, ((OutcomeDetail.ALLOW, 1),), 2)
+    asked = ModelTally("test/b", True, planned_malicious=4, planned_harmless=6, cells=(once,))
     assert tallies(session, run.run_id) == [
         ModelTally("test/a", False, planned_malicious=4, planned_harmless=6, cells=()),
-        ModelTally("test/b", True, planned_malicious=4, planned_harmless=6, cells=(once,)),
+        replace(asked, untimed=2),
     ]
 
 

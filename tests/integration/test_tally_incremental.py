@@ -9,12 +9,13 @@ from msgspec.structs import replace
 from sqlalchemy import Engine, event, select, text, update
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.opinion import Opinion, Snapshot
-from aegish_dist.core.parsing import judge
-from aegish_dist.core.scoring import DEFAULT_RULE, RULES
 from aegish_dist.core.verdict import Completion, Timing, Verdict
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.tables import RUNS, SNAPSHOTS
+from aegish_dist.findings.snapshot import Snapshot
+from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.opinions.parsing import judge
+from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES
 from aegish_dist.pipeline.aggregate import aggregate, current_snapshot
 from tests.integration.samples import ALLOWED, BLOCKED, CURL, LS, TAR
 from tests.integration.stored_runs import StoredRun, a_model, answer, stored_run, tallies

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
-from aegish_dist.core.parsing import judge
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import Completion, Verdict
 from aegish_dist.db import verdict_reader
+from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.opinions.parsing import judge
 from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.opinions import load_opinion
 from tests.integration.command_line import CommandLine

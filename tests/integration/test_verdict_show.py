@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from sqlalchemy import Engine
 
 from aegish_dist.core.outcome import ErrorClass, Outcome
-from aegish_dist.core.parsing import judge
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import CallError, Completion, Timing, Verdict
+from aegish_dist.opinions.parsing import judge
 from aegish_dist.report.verdicts import TEXT_CHARS
 from tests.integration.command_line import CommandLine
 from tests.integration.samples import ALLOWED, BLOCKED, COMMANDS, CURL, DETAILED, LS, NOON, TAR

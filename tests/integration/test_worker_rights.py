@@ -9,7 +9,6 @@ from msgspec import Struct
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.text import printable_json
@@ -18,6 +17,7 @@ from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import FinishedModels
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.verdicts import look_up
+from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.pipeline.aggregate import ONE_VIEW, aggregate
 from aegish_dist.pipeline.control import plan_retry
 from aegish_dist.pipeline.report import ReportPart, report_data

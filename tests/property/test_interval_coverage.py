@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.scoring import Composite
 from aegish_dist.datasets.bundled import DEFAULT_NAMES, load_bundled
+from aegish_dist.opinions.scoring import Composite
 from aegish_dist.statistics.means import Observation, SampledMean, macro_rate, rate, score
 from aegish_dist.statistics.rates import Estimate
 from tests.defined import defined

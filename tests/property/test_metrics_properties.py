@@ -11,9 +11,9 @@ from msgspec.structs import asdict, replace
 
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.scoring import RULES, ScoringRule
 from aegish_dist.core.tally import Cell, ConfidenceCell, ModelTally
-from aegish_dist.statistics.document import snapshot_document
+from aegish_dist.findings.document import snapshot_document
+from aegish_dist.opinions.scoring import RULES, ScoringRule
 from aegish_dist.statistics.means import Observation, macro_rate, rate
 from aegish_dist.statistics.metrics import measure
 from aegish_dist.statistics.rates import Estimate

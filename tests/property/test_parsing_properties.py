@@ -7,9 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aegish_dist.core.outcome import Outcome
-from aegish_dist.core.parsing import ACTIONS, outcome_of, parse
 from aegish_dist.core.text import clean_text
 from aegish_dist.core.verdict import ParsedCompletion
+from aegish_dist.opinions.parsing import ACTIONS, outcome_of, parse
 
 ANY_TEXT = st.text(st.characters())  # half surrogate pairs included, unlike in plain st.text()
 FRAGMENTS = """

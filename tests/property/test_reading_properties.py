@@ -13,7 +13,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from aegish_dist.core.parsing import outcome_of, parse
 from aegish_dist.core.verdict_record import VerdictRecord, verdict_of
 from aegish_dist.errors import DatasetError, InputError
 from aegish_dist.inputs.documents import parse_json
@@ -24,6 +23,7 @@ from aegish_dist.interchange.verdict_files import (
     numbered_rows,
     read_recordings,
 )
+from aegish_dist.opinions.parsing import outcome_of, parse
 
 pytestmark = pytest.mark.long
 

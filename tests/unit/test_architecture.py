@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from aegish_dist import errors
-from tests.unit.test_size import parsed, product
+from tests.house import parsed, product
 
 ROOT = Path(__file__).parents[2]
 COMPOSITION_ROOTS = (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_size import parsed, product
+from tests.house import parsed, product
 
 ROOT = Path(__file__).parents[2]
 BANNED = {

@@ -1,4 +1,4 @@
--- The aggregations of complete runs: `db.aggregations` reads and writes these.
+-- The aggregations of complete runs: `db.missing` reads and writes these.
 
 -- fragment: completion
 -- Which completion of `run` its plan leads to: the number of its items, and its last retry. A run

@@ -1,4 +1,4 @@
--- Sums over batches: `db.batch_totals` reads these.
+-- Sums over batches: `db.batches` reads these.
 
 -- name: add_up_batches
 -- One row for each model of the run `:run` that is asked in batches, now or later: the seconds until

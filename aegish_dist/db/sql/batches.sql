@@ -1,4 +1,4 @@
--- The life of batches: `db.batches` and `db.batch_items` read and write these.
+-- The life of batches: `db.batches` and `db.missing` read and write these.
 
 -- fragment: batching_model
 -- Columns of `model`, with where its calls go, which its specification says.
@@ -75,6 +75,12 @@ WHERE NOT EXISTS (
       AND batched.epoch = item.epoch AND batched.generation = item.generation
       AND (batched.batch_id IS NOT NULL OR batched.live))
 ORDER BY item.generation, item.epoch, {mixed}
+
+-- name: add_batch
+-- Adds a planned batch of `:requests` requests to the model `:model`, and returns its key.
+INSERT INTO batches (run_model_id, token, state, requests, expected_usd)
+VALUES (:model, :token, 'planned', :requests, :expected_usd)
+RETURNING id
 
 -- name: put_items_in_batch
 -- Puts items of its model into the batch `:batch`: one more try of those that were in others. One that

@@ -1,5 +1,5 @@
--- The verdicts of one model of a run, counted: `db.counting` and
--- `db.failures` read these.
+-- The verdicts of one model of a run, counted: `db.counting`, `db.runs` and
+-- `db.verdict_reader` read these.
 --
 -- `:model` is the model's `run_models.id`. `{counts}` is the condition that a row of `verdict`
 -- counts: `every`, `newest` or `superseded`. Each statement reads the primary key's index from end

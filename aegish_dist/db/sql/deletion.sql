@@ -1,4 +1,4 @@
--- Deleting runs: `db.archive` uses these.
+-- Deleting runs: `db.deletion` and `db.verdicts` use these.
 
 -- name: size_of_run
 -- One row: how many models, verdicts and snapshots the run `:run` has.
@@ -7,6 +7,10 @@ SELECT count(*) AS models,
            AS verdicts,
        (SELECT count(*) FROM snapshots WHERE run_id = :run) AS snapshots
 FROM run_models AS model WHERE model.run_id = :run
+
+-- name: models_of_run
+-- The keys of the models of the run `:run`, in order.
+SELECT id FROM run_models WHERE run_id = :run ORDER BY id
 
 -- name: delete_verdicts
 -- Deletes the verdicts of the model `:model` about samples behind the key `:after` up to `:through`.
@@ -20,6 +24,11 @@ SELECT id FROM run_models WHERE run_id = :run ORDER BY id FOR UPDATE
 -- name: delete_aggregations
 -- Deletes the aggregations of the run `:run`; waits for one that is being made.
 DELETE FROM aggregations WHERE run_id = :run
+
+-- fragment: prompts_of_run
+-- Keys of the prompts of the run `:run` and of its models.
+SELECT prompt_id FROM runs WHERE id = :run AND prompt_id IS NOT NULL
+UNION SELECT prompt_id FROM run_models WHERE run_id = :run AND prompt_id IS NOT NULL
 
 -- name: shared_rows_of_run
 -- One row: the keys of the prompts and of the datasets of the run `:run`.

@@ -1,4 +1,4 @@
--- Items without a verdict: `db.missing` and `db.retries` read these.
+-- Items without a verdict: `db.missing` and `db.counting` read these.
 
 -- fragment: unanswered
 -- Condition that an item of a retry, `retried`, has no verdict yet.
@@ -115,6 +115,16 @@ JOIN run_datasets AS asked ON asked.run_id = run.id
 WHERE model.open
 GROUP BY model.id, run.epochs
 ORDER BY model.id
+
+-- name: add_retry
+-- Notes that the retry `:generation` of the run `:run` planned `:items` items that ended in
+-- `:outcomes`.
+INSERT INTO retries (run_id, generation, outcomes, items)
+VALUES (:run, :generation, :outcomes, :items)
+
+-- name: last_sample
+-- The greatest key of a sample; 0 where there is none.
+SELECT coalesce(max(key), 0) FROM samples
 
 -- name: read_samples_by_key
 -- Settings of this transaction alone, for `first_missing`: samples are read by their key and the

@@ -1,17 +1,17 @@
 -- Labels of samples as an overlay changes them: `db.overlays` binds the values.
 
 -- fragment: effective_samples
--- A table to read in place of `samples`: without excluded samples, targets and categories changed.
--- The lists `:changed_keys`, `:changed_targets` (null: excluded) and `:changed_categories` are
--- `OverlayInRun.values`; empty lists change nothing.
+-- A table to read in place of `samples`: targets and categories as the overlay changes them, and
+-- whether it excludes a sample. The lists `:changed_keys`, `:changed_targets` (null: excluded) and
+-- `:changed_categories` are `OverlayInRun.values`; empty lists change nothing.
 (SELECT sample.key, sample.dataset_id, sample.sample_id, sample.command, sample.cluster,
         coalesce(change.target, sample.target) AS target,
-        CASE WHEN change.key IS NULL THEN sample.category ELSE change.category END AS category
+        CASE WHEN change.key IS NULL THEN sample.category ELSE change.category END AS category,
+        change.key IS NOT NULL AND change.target IS NULL AS excluded
  FROM samples AS sample
  LEFT JOIN unnest(CAST(:changed_keys AS bigint[]), CAST(:changed_targets AS text[]),
                   CAST(:changed_categories AS text[])) AS change (key, target, category)
-      ON change.key = sample.key
- WHERE change.key IS NULL OR change.target IS NOT NULL)
+      ON change.key = sample.key)
 
 -- fragment: asked_by_run
 -- Condition that the run `:run` asks a dataset.

@@ -1,4 +1,5 @@
--- Completions that are deleted while their verdicts stay: `db.archive` uses this.
+-- Completions that are deleted while their verdicts stay: `db.deletion`,
+-- `db.batches`, `db.missing` and `db.verdict_reader` use this.
 
 -- fragment: pruned
 -- Condition that the completion of `verdict` was deleted: it was read, so there was one. A call

@@ -1,4 +1,81 @@
--- Runs and their items: `db.runs`, `db.verdicts` and `db.verdict_reader` read these.
+-- Runs and their items: `db.runs`, `db.missing`, `db.verdicts`, `db.batches`, `db.schema`,
+-- `db.verdict_reader` and `pipeline.archives` use these.
+
+-- name: wait_for_lock
+-- Takes the advisory lock `:key` until the transaction ends, once no other one holds it.
+SELECT pg_advisory_xact_lock(:key)
+
+-- name: try_lock
+-- Whether the advisory lock `:key` was free, and is this transaction's now.
+SELECT pg_try_advisory_xact_lock(:key)
+
+-- name: database_time
+-- When this transaction began, by the server's clock.
+SELECT now()
+
+-- name: stored_run
+-- The row of the run `:run`.
+SELECT * FROM runs WHERE id = :run
+
+-- name: add_run
+-- Adds a run.
+INSERT INTO runs (
+    id, name, origin, package_version, prompt_id, parameters, epochs, created_at, held,
+    pruned_completions, pruned_at)
+VALUES (
+    :id, :name, :origin, :package_version, :prompt_id, CAST(:parameters AS jsonb), :epochs,
+    :created_at, :held, :pruned_completions, :pruned_at)
+
+-- name: newest_names
+-- Id and name of the `:limit` newest runs; an empty name is none.
+SELECT id, name FROM runs ORDER BY created_at DESC LIMIT :limit
+
+-- name: runs_meant
+-- At most four of the runs that `:text` means: the id of one, else a name, else the beginning of ids.
+SELECT id FROM (
+    SELECT id, rank() OVER (ORDER BY id = :text DESC, name = :text DESC) AS place
+    FROM runs WHERE :text IN (id, name) OR starts_with(id, :text)) AS meant
+WHERE place = 1 ORDER BY id LIMIT 4
+
+-- name: run_called
+-- A run but `:run` that has `:name` as its name or its id.
+SELECT id FROM runs WHERE :name IN (name, id) AND id <> :run LIMIT 1
+
+-- name: rename_run
+-- Gives the run `:run` the name `:name`.
+UPDATE runs SET name = :name WHERE id = :run
+
+-- name: set_parameters
+-- Replaces the parameters of the run `:run`.
+UPDATE runs SET parameters = CAST(:parameters AS jsonb) WHERE id = :run
+
+-- name: set_epochs
+-- Has the run `:run` ask each sample `:epochs` times.
+UPDATE runs SET epochs = :epochs WHERE id = :run
+
+-- name: held_for_update
+-- Why the run `:run` is held, which is locked until the transaction ends.
+SELECT held FROM runs WHERE id = :run FOR UPDATE
+
+-- name: set_held
+-- Has the run `:run` be held for a reason; null: it is not.
+UPDATE runs SET held = :held WHERE id = :run
+
+-- name: add_datasets
+-- Has the run `:run` ask `:datasets`.
+INSERT INTO run_datasets (run_id, dataset_id) SELECT :run, unnest(CAST(:datasets AS integer[]))
+
+-- name: add_models
+-- Has the run `:run` ask the models in the JSON list `:rows`, whose queues are listened to if `:open`;
+-- returns their keys in this order.
+INSERT INTO run_models (run_id, model, prompt_id, spec, queue, open)
+SELECT :run, model, prompt_id, spec, queue, :open
+FROM json_populate_recordset(NULL::run_models, CAST(:rows AS json))
+RETURNING id
+
+-- name: set_spec
+-- Replaces what the run `:run` keeps of its model `:model`.
+UPDATE run_models SET spec = CAST(:spec AS jsonb) WHERE run_id = :run AND model = :model
 
 -- name: list_runs
 -- The `:limit` newest runs, newest first, with the numbers of their models, samples and verdicts.
@@ -57,10 +134,6 @@ LEFT JOIN LATERAL (
     LIMIT 1) AS batched ON true
 WHERE item.generation = 0 OR retry.planned
 
--- name: draw_sample_keys
--- New keys for `:number` samples.
-SELECT nextval(pg_get_serial_sequence('samples', 'key')) AS key FROM generate_series(1, :number)
-
 -- name: set_datasets_of_models
 -- Sets for each model of the imported run `:run` the datasets that it was put to: those of which it
 -- has a verdict about a sample. The first one is soon found, whatever PostgreSQL knows of the
@@ -101,9 +174,20 @@ FROM datasets AS dataset JOIN run_datasets AS asked ON asked.dataset_id = datase
 WHERE asked.run_id = :run ORDER BY dataset.name
 
 -- name: asked_models
--- The models that the run `:run` asks, by name.
-SELECT id, model, spec, datasets, batch_from, prompt_id FROM run_models
-WHERE run_id = :run ORDER BY model
+-- The models that the run `:run` asks, by name: `dataset_names` are those of its datasets that one was
+-- put to, null: all, and `batch_after_s` the seconds after which it is asked in batches, null: never.
+SELECT model.id, model.model, model.spec, model.prompt_id,
+       CASE WHEN model.datasets IS NOT NULL THEN ARRAY(
+           SELECT dataset.name
+           FROM run_datasets AS asked JOIN datasets AS dataset ON dataset.id = asked.dataset_id
+           WHERE asked.run_id = :run AND asked.dataset_id = ANY(model.datasets))
+       END AS dataset_names,
+       -- The clocks of the command and of the store may differ.
+       CASE WHEN model.batch_from IS NOT NULL THEN
+           greatest(0, extract(epoch FROM model.batch_from - run.created_at))::float8
+       END AS batch_after_s
+FROM run_models AS model JOIN runs AS run ON run.id = model.run_id
+WHERE model.run_id = :run ORDER BY model.model
 
 -- name: assignment
 -- What a worker needs of the model `:model` of the run `:run`; no row when the run was imported.

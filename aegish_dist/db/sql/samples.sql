@@ -1,12 +1,13 @@
--- The samples of a run with their commands: `db.sample_findings` reads these.
+-- The samples of a run with their commands: `db.answers` and `pipeline.verdicts`
+-- read these.
 
 -- name: samples_of_run
--- The samples that the run `:run` asks.
+-- The samples that the run `:run` asks, with the labels that an overlay gives them.
 SELECT sample.key, dataset.name AS dataset, sample.sample_id, sample.command, sample.target,
-       sample.category, sample.cluster
+       sample.category, sample.cluster, sample.excluded
 FROM run_datasets AS asked
 JOIN datasets AS dataset ON dataset.id = asked.dataset_id
-JOIN samples AS sample ON sample.dataset_id = dataset.id
+JOIN {effective_samples} AS sample ON sample.dataset_id = dataset.id
 WHERE asked.run_id = :run
 ORDER BY dataset.name, sample.key
 

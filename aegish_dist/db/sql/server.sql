@@ -1,5 +1,5 @@
--- The state of the database's server and of the workers, for `doctor --fleet`: `db.fleet` reads
--- these. Each takes milliseconds however large the tables are.
+-- The state of the database's server and of the workers, for `doctor --fleet`: `db.fleet` and
+-- `pipeline.doctor` use these. Each takes milliseconds however large the tables are.
 
 -- name: report_worker
 -- Writes down that the worker `:name` runs, what it holds, and its versions and its clock.

@@ -1,4 +1,4 @@
--- The session that counts (`db.per_model`), and those that are in the way of a migration
+-- The session that counts (`db.runs`), and those that are in the way of a migration
 -- (`db.schema`).
 
 -- name: any_retry

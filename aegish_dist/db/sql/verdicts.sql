@@ -1,4 +1,5 @@
--- The verdicts of a run: `db.verdict_reader`, `db.answers` and `db.verdicts` use these.
+-- The verdicts of a run: `db.verdict_reader`, `db.answers`, `db.verdicts` and
+-- `pipeline.verdicts` use these.
 --
 -- Each reading statement is about the samples of the dataset `:dataset` whose keys lie from `:first`
 -- up to `:end`, so that a list can end where enough is found and a part fits into memory.
@@ -215,6 +216,25 @@ JOIN runs AS run ON run.id = asked.run_id
 WHERE :name IN (sample.sample_id, sample.command) AND run.id <> :run
 ORDER BY run.created_at DESC
 LIMIT 1
+
+-- name: has_answers
+-- Whether a call to the model `:model` has been answered, in whatever generation.
+SELECT EXISTS (SELECT FROM verdicts WHERE run_model_id = :model AND error_class IS NULL)
+
+-- name: next_answers
+-- The next `:limit` completions of a model behind an item, in order, with their commands, and locked
+-- if `{lock}` says so.
+SELECT verdict.sample_key, verdict.epoch, verdict.generation,
+       (SELECT command FROM samples WHERE key = verdict.sample_key) AS command,
+       verdict.completion, verdict.outcome, verdict.reason, verdict.confidence,
+       verdict.parser_version, verdict.suspicion
+FROM verdicts AS verdict
+WHERE verdict.run_model_id = :run_model_id
+  AND (verdict.sample_key, verdict.epoch, verdict.generation) > (:sample_key, :epoch, :generation)
+  AND verdict.completion IS NOT NULL AND verdict.error_class IS NULL
+ORDER BY verdict.sample_key, verdict.epoch, verdict.generation
+LIMIT :limit
+{lock}
 
 -- name: write_readings
 -- Replaces the parsed columns of the verdicts in the JSON list `:rows`. The verdicts are locked, so

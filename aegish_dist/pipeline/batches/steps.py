@@ -36,7 +36,6 @@ from aegish_dist.core.batches import (
 )
 from aegish_dist.core.model import ModelSpec, cost_usd
 from aegish_dist.core.outcome import ErrorClass, Outcome
-from aegish_dist.core.parsing import judge
 from aegish_dist.core.run import BatchState, RunPause
 from aegish_dist.core.text import known
 from aegish_dist.core.verdict import CallError, Completion, Item, Verdict
@@ -67,6 +66,7 @@ from aegish_dist.errors import (
     StoreUnusableError,
 )
 from aegish_dist.logs import get_logger
+from aegish_dist.opinions.parsing import judge
 from aegish_dist.pipeline.batches.budget import has_money_left
 from aegish_dist.providers.batches.transfer import BatchClient
 from aegish_dist.telemetry import Attributes

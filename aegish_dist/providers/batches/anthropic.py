@@ -1,6 +1,6 @@
 """Anthropic's message batches: the requests are the body of the call that creates one."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from yarl import URL
 
@@ -8,6 +8,7 @@ from aegish_dist.core.batches import BatchLimits, BatchRequest, Unanswered
 from aegish_dist.core.verdict import Completion
 from aegish_dist.providers import failures, lenient
 from aegish_dist.providers.batches.transfer import Batch, BatchClient, Wording
+from aegish_dist.providers.lenient import JsonObject
 
 UNANSWERED = {"expired": Unanswered.EXPIRED, "canceled": Unanswered.CANCELLED}
 
@@ -45,11 +46,11 @@ class AnthropicBatches(BatchClient):
         """Return our own address of the results: the one in the answer is the same."""
         return [self._transfer.url(f"{self._address(name)}/results")]
 
-    def _result(self, line: Mapping[str, object]) -> tuple[object, Unanswered | None]:
+    def _result(self, line: JsonObject) -> tuple[object, Unanswered | None]:
         kind = lenient.text(lenient.at(line, "result", "type"))
         return line.get("custom_id"), UNANSWERED.get(kind or "")
 
-    def _answer(self, line: Mapping[str, object]) -> Completion:
+    def _answer(self, line: JsonObject) -> Completion:
         result = lenient.mapping(line.get("result"))
         if result.get("type") == "succeeded":
             return self._decode(result.get("message"), {})

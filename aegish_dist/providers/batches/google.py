@@ -1,7 +1,7 @@
 """Gemini's batches: an uploaded file, a long-running operation that reads it, a file of results."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from urllib.parse import quote
 
 import aiohttp
@@ -11,6 +11,7 @@ from aegish_dist.core.batches import BatchLimits, BatchRequest, Unanswered
 from aegish_dist.core.verdict import Completion
 from aegish_dist.providers import failures, lenient
 from aegish_dist.providers.batches.transfer import Batch, FileBatchClient, Wording, checked_name
+from aegish_dist.providers.lenient import JsonObject
 
 CONTENT_TYPE = "application/jsonl"
 STATES = ("SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED", "PARTIALLY_SUCCEEDED")
@@ -64,7 +65,7 @@ class GoogleBatches(FileBatchClient):
         answer = self._transfer.object(await self._transfer.upload(address, body, content))
         return checked_name(lenient.at(answer, "file", "name"), self.words.file_prefix)
 
-    def _creation(self, token: str, file: str) -> tuple[str, Mapping[str, object]]:
+    def _creation(self, token: str, file: str) -> tuple[str, JsonObject]:
         body = {"batch": {"displayName": _title(token), "inputConfig": {"fileName": file}}}
         return f"/models/{quote(self._model, safe='')}:batchGenerateContent", body
 
@@ -88,12 +89,12 @@ class GoogleBatches(FileBatchClient):
         base = self._transfer.base_url
         return base.with_path(f"/download{base.path}{file}:download").with_query(alt="media")
 
-    def _result(self, line: Mapping[str, object]) -> tuple[object, Unanswered | None]:
+    def _result(self, line: JsonObject) -> tuple[object, Unanswered | None]:
         key = line.get("key") or lenient.at(line, "metadata", "key")
         cancelled = lenient.at(line, "error", "code") == RPC_CANCELLED
         return key, Unanswered.CANCELLED if cancelled else None
 
-    def _answer(self, line: Mapping[str, object]) -> Completion:
+    def _answer(self, line: JsonObject) -> Completion:
         error = lenient.mapping(line.get("error"))
         if not error:
             return self._decode(line.get("response"), {})

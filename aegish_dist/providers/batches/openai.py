@@ -1,6 +1,6 @@
 """OpenAI's batches: a file of requests, a batch that names it, and two files of results."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from yarl import URL
 
@@ -8,6 +8,7 @@ from aegish_dist.core.batches import BatchLimits, BatchRequest, Unanswered
 from aegish_dist.core.verdict import Completion
 from aegish_dist.providers import failures, lenient
 from aegish_dist.providers.batches.transfer import Batch, FileBatchClient, Wording, checked_name
+from aegish_dist.providers.lenient import JsonObject
 
 ENDPOINT = "/v1/chat/completions"
 METADATA = "aegish_dist_batch"
@@ -47,7 +48,7 @@ class OpenAIBatches(FileBatchClient):
         reply = await self._transfer.upload(self._transfer.url("/files"), body, headers)
         return checked_name(self._transfer.object(reply).get("id"))
 
-    def _creation(self, token: str, file: str) -> tuple[str, Mapping[str, object]]:
+    def _creation(self, token: str, file: str) -> tuple[str, JsonObject]:
         return "/batches", {
             "input_file_id": file,
             "endpoint": ENDPOINT,
@@ -61,9 +62,9 @@ class OpenAIBatches(FileBatchClient):
     def _problem(self, batch: Batch) -> str:
         """Return the first error that kept a batch from being begun, and how many there are."""
         errors = lenient.objects(lenient.at(batch, "errors", "data")) or [{}]
-        words = (lenient.text(errors[0].get(field)) for field in ("code", "message"))
-        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        return f"{failures.one_line(': '.join(filter(None, words))) or 'failed'}{more}"
+        words = [lenient.text(errors[0].get(field)) or "" for field in ("code", "message")]
+        problem = failures.one_line(": ".join(word for word in words if word)) or "failed"
+        return f"{problem} (and {len(errors) - 1} more)" if len(errors) > 1 else problem
 
     def _files(self, batch: Batch) -> list[object]:
         return [batch.get(f"{use}_file_id") for use in ("input", "output", "error")]
@@ -71,21 +72,24 @@ class OpenAIBatches(FileBatchClient):
     def _content(self, file: str) -> URL:
         return self._transfer.url(f"{file}/content")
 
-    def _result(self, line: Mapping[str, object]) -> tuple[object, Unanswered | None]:
+    def _result(self, line: JsonObject) -> tuple[object, Unanswered | None]:
         code = lenient.text(lenient.at(line, "error", "code"))
         return line.get("custom_id"), UNANSWERED.get(code or "")
 
-    def _answer(self, line: Mapping[str, object]) -> Completion:
-        error, response = lenient.mapping(line.get("error")), lenient.mapping(line.get("response"))
-        status = response.get("status_code")
+    def _answer(self, line: JsonObject) -> Completion:
+        response = lenient.mapping(line.get("response"))
         headers = {"x-request-id": lenient.label(response.get("request_id")) or ""}
-        if isinstance(status, int) and 200 <= status < 300:
-            return self._decode(response.get("body"), headers)
+        status = response.get("status_code")
         if isinstance(status, int):
-            return failures.settle(status, response.get("body"), headers)
+            body = response.get("body")
+            if 200 <= status < 300:
+                return self._decode(body, headers)
+            return failures.settle(status, body, headers)
+        error = lenient.mapping(line.get("error"))
         if not error:
             raise lenient.malformed("the result holds neither a response nor an error")
-        status = failures.OF_BATCHES["openai"].get(lenient.text(error.get("code")) or "", 502)
+        code = lenient.text(error.get("code")) or ""
+        status = failures.OF_BATCHES["openai"].get(code, 502)
         return failures.settle(status, {"error": error}, headers)
 
 

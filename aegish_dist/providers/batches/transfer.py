@@ -7,7 +7,7 @@ its length is the sum of its requests', and each request is put together when it
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime, timedelta
 from time import monotonic
@@ -42,6 +42,7 @@ from aegish_dist.providers.exchange import (
     exchange,
     stream,
 )
+from aegish_dist.providers.lenient import Headers, JsonObject
 
 CALL_LIMIT_S = 60.0  # deadline of a call without an upload, and of each piece of the results
 UPLOAD_BYTES_PER_S = 128 * 1024
@@ -97,15 +98,15 @@ class Transfer:
         self,
         method: str,
         path: str,
-        body: Mapping[str, object] | None = None,
-        query: Mapping[str, str] | None = None,
-    ) -> Mapping[str, object]:
+        body: JsonObject | None = None,
+        query: Headers | None = None,
+    ) -> JsonObject:
         """Make a small call; return the JSON object of its answer."""
         sent = None if body is None else aiohttp.BytesPayload(json.dumps(body).encode("ascii"))
         url = self.url(path).with_query(query or {})
         return self.object(await self._reply(self._to(url, CALL_LIMIT_S), sent, method))
 
-    async def upload(self, url: URL, body: aiohttp.Payload, headers: Mapping[str, str]) -> Reply:
+    async def upload(self, url: URL, body: aiohttp.Payload, headers: Headers) -> Reply:
         """Post a body, whose length bounds the time that it may take; return a good response."""
         route = self._to(url, CALL_LIMIT_S + (body.size or 0) / UPLOAD_BYTES_PER_S)
         return await self._reply(replace(route, headers={**route.headers, **headers}), body, "POST")
@@ -119,9 +120,11 @@ class Transfer:
         Raises:
             EndlessResultsError: The file exceeds a bound.
         """
-        rest, too_long = b"", False
+        rest = b""
+        too_long = False
         room = MOST_LINE_BYTES * (requests + LEAST_REQUESTS)
-        left_s, asked_at = LINE_LIMIT_S * (requests + LEAST_REQUESTS), monotonic()
+        left_s = LINE_LIMIT_S * (requests + LEAST_REQUESTS)
+        asked_at = monotonic()
         async with aclosing(stream(self._session, self._to(url, CALL_LIMIT_S))) as replies:
             async for reply in replies:
                 self._check(reply)
@@ -135,7 +138,8 @@ class Transfer:
                         yield None if too_long or len(line) > MAX_LINE_BYTES else line
                     too_long = False
                 if len(rest) > MAX_LINE_BYTES:
-                    rest, too_long = b"", True
+                    rest = b""
+                    too_long = True
                 asked_at = monotonic()  # what is done with lines is not the provider's time
         if too_long or rest.strip():
             yield None if too_long else rest
@@ -143,11 +147,11 @@ class Transfer:
     def url(self, path: str) -> URL:
         return URL(f"{self.base_url}{path}")
 
-    def payload(self, line: bytes) -> Mapping[str, object]:
+    def payload(self, line: bytes) -> JsonObject:
         """Return the JSON object of a line without the key; an empty one for other JSON."""
         return lenient.mapping(self._read.payload(line))
 
-    def object(self, reply: Reply) -> Mapping[str, object]:
+    def object(self, reply: Reply) -> JsonObject:
         if reply.body is None:
             raise lenient.malformed(f"the provider's answer exceeds {MAX_REPLY_BYTES} bytes")
         return self.payload(reply.body or b"{}")
@@ -188,7 +192,7 @@ def checked_name(value: object, prefix: str = "") -> str:
     return name
 
 
-Batch = Mapping[str, object]
+Batch = JsonObject
 
 
 def moment(value: object) -> datetime | None:
@@ -308,11 +312,11 @@ class BatchClient(ABC):
         """Return the addresses of a batch's results; none where it has no answer."""
 
     @abstractmethod
-    def _result(self, line: Mapping[str, object]) -> tuple[object, Unanswered | None]:
+    def _result(self, line: JsonObject) -> tuple[object, Unanswered | None]:
         """Return the name in a line of the results, and why it has no answer."""
 
     @abstractmethod
-    def _answer(self, line: Mapping[str, object]) -> Completion:
+    def _answer(self, line: JsonObject) -> Completion:
         """Return the answer in a line, or raise its error."""
 
     def _problem(self, batch: Batch) -> str:
@@ -328,7 +332,7 @@ class BatchClient(ABC):
         is_text = isinstance(value, str) and value.isdecimal() and len(value) < 16
         return lenient.count(int(str(value)) if is_text else value)
 
-    def _named(self, answer: Mapping[str, object]) -> str:
+    def _named(self, answer: JsonObject) -> str:
         return checked_name(answer.get(self.words.name), self.words.name_prefix)
 
     def _address(self, name: str) -> str:
@@ -340,7 +344,8 @@ class BatchClient(ABC):
     def _body(
         self, token: str, requests: Iterable[BatchRequest], start: bytes = b"", end: bytes = b""
     ) -> Body:
-        kept, separator = tuple(requests), self.words.separator
+        kept = tuple(requests)
+        separator = self.words.separator
 
         def pieces() -> Iterator[bytes]:
             yield start
@@ -375,7 +380,9 @@ class BatchClient(ABC):
         only where a page itself is in that order. A page that does not come is an error: then an
         empty answer would be wrong.
         """
-        earliest, found, cursor = since - CLOCK_SLACK, list[str](), None
+        earliest = since - CLOCK_SLACK
+        found = list[str]()
+        cursor = None
         until = monotonic() + LIST_LIMIT_S
         for _ in range(MAX_PAGES):
             if monotonic() > until:
@@ -412,7 +419,7 @@ class FileBatchClient(BatchClient):
         """Upload the file of a batch; return its name."""
 
     @abstractmethod
-    def _creation(self, token: str, file: str) -> tuple[str, Mapping[str, object]]:
+    def _creation(self, token: str, file: str) -> tuple[str, JsonObject]:
         """Return path and body of the call that creates a batch of a file."""
 
     @abstractmethod

@@ -8,9 +8,11 @@ from typing import Any
 
 from aegish_dist.core.text import printable, printable_json
 from aegish_dist.errors import ConfigError, ReportError
-from aegish_dist.report.charts.panels import heat_map, reliability
+from aegish_dist.findings.leaderboard import RankedModel
+from aegish_dist.report.charts.heat_map import heat_map
+from aegish_dist.report.charts.roc import roc
 from aegish_dist.report.charts.rows import differences, ranking
-from aegish_dist.report.charts.scatter import roc, scatter, systems
+from aegish_dist.report.charts.scatter import scatter
 from aegish_dist.report.charts.spec import (
     VARIABLES,
     VEGA_LITE,
@@ -22,18 +24,15 @@ from aegish_dist.report.charts.spec import (
 )
 from aegish_dist.report.charts.words import apart, small_print
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.layout import RankedModel
 
 _Make = Callable[[str, ReportData, Sequence[RankedModel]], Chart | NoChart]
 CHARTS: Mapping[str, tuple[str, _Make]] = MappingProxyType(
     {
         "ranking": ("Ranked models: score, interval, tie groups.", ranking),
         "score-by-cost": ("Score against cost, Pareto line.", scatter),
-        "systems": ("Systems of guards: score against cost, Pareto line.", systems),
         "roc": ("Detection over false positives at any threshold, with intervals.", roc),
         "category-heat-map": ("Detection by category, with intervals.", heat_map),
         "differences": ("Differences of the score, with intervals.", differences),
-        "reliability": ("Accuracy by stated confidence.", reliability),
     }
 )
 """By name, in the order of lists and files: what a plot shows, and the function that makes it."""
@@ -84,7 +83,7 @@ def page_charts(data: ReportData) -> list[tuple[Chart, str]]:
     except ConfigError:
         return []
     # The others are tables of the page, or say less there.
-    made = (make_chart(data, name) for name in ("score-by-cost", "roc", "systems"))
+    made = (make_chart(data, name) for name in ("score-by-cost", "roc"))
     return [(each, themed_svg(each)) for each in made if isinstance(each, Chart)]
 
 

@@ -1,6 +1,6 @@
 """Shared by all plots: their look, widths of text, and the way from a plot to a specification.
 
-Vega-Lite makes scales, axes, ticks, legends and facets. Foreign text stands in values of data,
+Vega-Lite makes scales, axes, ticks and legends. Foreign text stands in values of data,
 titles and domains alone, never in the name of a field or in an expression.
 
 The colours of `PALETTE` stay apart for readers with deuteranopia, protanopia and tritanopia, and
@@ -41,7 +41,15 @@ WHITE_FROM = 4
 """The first of `SHADES` on which text is white."""
 SHAPES = ("circle", "diamond", "square", "triangle-up", "triangle-down", "cross")
 VARIABLES = MappingProxyType(
-    {INK: "ink", SOFT: "soft", GRID: "grid", LINE: "line", BAR: "bar", BAND: "band", PAPER: "paper"}
+    {
+        INK: "ink",
+        SOFT: "soft",
+        GRID: "grid",
+        LINE: "line",
+        BAR: "bar",
+        BAND: "band",
+        PAPER: "paper",
+    }
     | {color: str(place) for place, color in enumerate(PALETTE, 1)}
 )
 """By color, the name in the style sheet of a page, which has others for dark screens."""
@@ -53,8 +61,8 @@ LEGEND_LINES = {"symbolType": "stroke", "symbolSize": 200, "symbolStrokeColor": 
 _FIRST = ("openai", "anthropic", "google", "openrouter", "hf-inference-providers")
 """Providers that have the same colour in the plots of every run."""
 
-_MADE = {"policy": "cross", "system": "diamond"}
-"""Shapes of what is made of models."""
+_POLICY = "policy"
+"""What is made of models: black, and a cross."""
 
 
 def shade_bounds(rates: Iterable[float | None]) -> list[float]:
@@ -64,8 +72,12 @@ def shade_bounds(rates: Iterable[float | None]) -> list[float]:
     shade that begins where the next one does is not used.
     """
     known = sorted(rate for rate in rates if rate is not None)
-    places = (len(known) * shade // len(SHADES) for shade in range(1, len(SHADES)) if known)
-    return [math.floor(round(100 * known[place], 6)) / 100 for place in places]
+    bounds = []
+    for shade in range(1, len(SHADES)):
+        if known:
+            rate = known[len(known) * shade // len(SHADES)]
+            bounds.append(math.floor(round(100 * rate, 6)) / 100)
+    return bounds
 
 
 class Chart(Struct, frozen=True):
@@ -101,19 +113,19 @@ def provider_of(model: str) -> str:
 
 def provider_styles(models: Iterable[str]) -> Mapping[str, Json]:
     """Return `color` and `shape` for each provider of some models, in the order of a legend."""
-    found = {provider_of(model) for model in models}
-    known = [name for name in _FIRST if name in found]
-    places = {name: _FIRST.index(name) for name in known}
-    free = [place for place in range(len(_FIRST) + len(found)) if place not in places.values()]
-    places |= dict(zip(sorted(found - {*known, *_MADE}), free, strict=False))
+    names = {provider_of(model) for model in models}
+    places = {name: place for place, name in enumerate(_FIRST) if name in names}
+    free = iter(sorted({*range(len(_FIRST) + len(names))} - {*places.values()}))
+    for name in sorted(names - {*places, _POLICY}):
+        places[name] = next(free)
     styles: dict[str, Json] = {}
     for name, place in places.items():
         turn, color = divmod(place, len(PALETTE))  # each time round with the next shape
-        styles[name] = {
-            "color": PALETTE[color],
-            "shape": SHAPES[(color + turn) % len(SHAPES)],
-        }
-    return styles | {name: {"color": INK, "shape": _MADE[name]} for name in found & _MADE.keys()}
+        shape = SHAPES[(color + turn) % len(SHAPES)]
+        styles[name] = {"color": PALETTE[color], "shape": shape}
+    if _POLICY in names:
+        styles[_POLICY] = {"color": INK, "shape": "cross"}
+    return styles
 
 
 def whole_specification(chart: Chart, small_print: str) -> Json:
@@ -143,8 +155,13 @@ def whole_specification(chart: Chart, small_print: str) -> Json:
 
 def bare_specification(chart: Chart) -> Json:
     """Return a chart without title and caption, for a page that shows them as text."""
-    look = {"background": None, "padding": 4, "config": _CONFIG}
-    return {"$schema": _SCHEMA} | look | _with_room(chart, chart.body, chart.width)
+    return {
+        "$schema": _SCHEMA,
+        "background": None,
+        "padding": 4,
+        "config": _CONFIG,
+        **_with_room(chart, chart.body, chart.width),
+    }
 
 
 def _with_room(chart: Chart, view: Json, room: float) -> Json:
@@ -152,7 +169,12 @@ def _with_room(chart: Chart, view: Json, room: float) -> Json:
 
     Vega-Lite lays a picture out for the font that it has; who looks at it may have another one.
     """
-    ends = {"x": -chart.left, "x2": room - chart.left, "y": 0, "y2": 1}
+    ends = {
+        "x": -chart.left,
+        "x2": room - chart.left,
+        "y": 0,
+        "y2": 1,
+    }
     spacer = {
         "width": 1,
         "height": 1,

@@ -37,7 +37,7 @@ import msgspec
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.text import printable, printable_lines, shortened
-from aegish_dist.core.verdict_query import NUMBERS, TEXTS, UNKNOWN, GridPart
+from aegish_dist.opinions.verdict_query import NUMBERS, TEXTS, UNKNOWN, GridPart
 from aegish_dist.report.layout import Section
 from aegish_dist.report.page.tables import TableStyle, table, text
 

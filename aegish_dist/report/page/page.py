@@ -8,6 +8,8 @@ and dark screens; paper is light.
 
 import base64
 import hashlib
+import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from importlib.util import find_spec
@@ -17,23 +19,36 @@ from msgspec.structs import replace
 
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.secrets import mask_key_shapes
-from aegish_dist.core.text import counted
+from aegish_dist.core.text import counted, printable
+from aegish_dist.findings.comparison import ComparisonData, DirectedDifference, result_of
+from aegish_dist.findings.leaderboard import RankedModel, ranked_entries
 from aegish_dist.report.charts.catalogue import page_charts
 from aegish_dist.report.charts.spec import Chart
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.decision import decision
-from aegish_dist.report.layout import RankedModel, Section, marked, ranked_entries
+from aegish_dist.report.first_screen import details, first_screen, state
+from aegish_dist.report.layout import (
+    HEADLINES,
+    INTERVAL,
+    SIMULATED,
+    Cell,
+    Section,
+    TableCell,
+    marked,
+    number_cell,
+)
 from aegish_dist.report.names import short_names
-from aegish_dist.report.page.differences import TITLE as DIFFERENCES
-from aegish_dist.report.page.differences import differences_section
-from aegish_dist.report.page.grid import Grid, grid_section
+from aegish_dist.report.numbers import UNDEFINED, format_difference, format_interval, format_p
+from aegish_dist.report.page.grid import Grid, as_json, grid_section
 from aegish_dist.report.page.tables import (
+    BarScale,
+    CellStyle,
     TableStyle,
     anchor,
     bars_note,
     breakable,
     heat_map,
     heat_style,
+    interval_bar,
     leaderboard_style,
     lines,
     table_section,
@@ -47,12 +62,23 @@ from aegish_dist.report.sections import (
     score_in_words,
     warnings,
 )
+from aegish_dist.statistics.inference import LEVEL
+from aegish_dist.statistics.rates import Estimate
 
+DIFFERENCES = "Differences"
 _STYLES = ("style.css", "tables.css", "grid.css")
 _SCRIPTS = (
-    *("dom.js", "tables.js", "differences.js", "sections.js"),
-    *("grid_data.js", "grid_query.js", "grid_filters.js", "grid.js"),
-    *("detail_verdict.js", "detail.js", "grid_route.js"),
+    "dom.js",
+    "tables.js",
+    "differences.js",
+    "sections.js",
+    "grid_data.js",
+    "grid_query.js",
+    "grid_filters.js",
+    "grid.js",
+    "detail_verdict.js",
+    "detail.js",
+    "grid_route.js",
 )
 """In this order: a file uses what those before it define."""
 
@@ -72,16 +98,14 @@ def _policy(style: str, script: str) -> str:
     )
 
 
-def figures(charts: Sequence[tuple[Chart, str]], sections: Sequence[str]) -> dict[str, str]:
-    """Return the figures as HTML by section: of cost and, others, of scores with a threshold.
+BESIDE_THE_SUMMARY = "score-by-cost"
+"""The chart that shows what to take."""
 
-    The first section takes those whose own is missing.
-    """
-    found = dict.fromkeys(sections, "")
-    for chart, svg in charts:
-        wanted = "cost" if chart.name == "score-by-cost" else "scores"
-        found[wanted if wanted in sections else sections[0]] += figure(chart, svg)
-    return found
+
+def figures(charts: Sequence[tuple[Chart, str]], *, beside: bool) -> str:
+    """Return as HTML the figure that stands beside the summary, or the others."""
+    wanted = [each for each in charts if (each[0].name == BESIDE_THE_SUMMARY) is beside]
+    return "".join(figure(*each) for each in wanted)
 
 
 def figure(chart: Chart, svg: str) -> str:
@@ -119,7 +143,13 @@ def _prompt(prompt: Prompt) -> Iterator[str]:
 
 
 _SECONDARY = (
-    *("answers", "bounds", "repeats", "failure-times", "latency-parts", "reliability"),
+    "standard-errors",
+    "answers",
+    "bounds",
+    "repeats",
+    "failure-times",
+    "latency-parts",
+    "reliability",
     "Models and prices",
 )
 """Sections that are folded however short they are."""
@@ -162,7 +192,7 @@ def _section(
 
 
 _GROUPS = (
-    ("Leaderboard", ("leaderboard", "overlay")),
+    ("Leaderboard", ("leaderboard", "overlay", "standard-errors")),
     ("Categories", ("categories",)),
     ("Differences", ("differences",)),
     ("Commands", ()),
@@ -194,7 +224,7 @@ def render_page(data: ReportData, grid: Grid | None = None) -> Iterator[str]:
         '<noscript><p class="notice">Without JavaScript the tables cannot be sorted or\n'
         "filtered, and the single commands are not shown.</p></noscript>\n"
     )
-    yield _summary(data, entries)
+    yield _summary(data, entries, figures(charts, beside=True))
     if not charts and find_spec("vl_convert") is None:
         missing = "There are no charts in this report: pip install 'aegish-dist[plots]' draws them."
         yield f'<p class="about">{text(missing)}</p>\n'
@@ -216,7 +246,8 @@ def _parts(
     """Yield the parts for which there is something to show."""
     found = named_sections(data, ON_THE_PAGE)
     short = short_names(list(map(marked, entries)), width=34)  # the leaderboard has them whole
-    drawn = figures(charts, [name for name, sections in found.items() if sections])
+    of_curves = "scores" if found["scores"] else "leaderboard"
+    drawn = {of_curves: figures(charts, beside=False)}
     for title, names in _GROUPS:
         if not names and grid is not None:
             yield "commands", title, grid_section(grid)
@@ -226,9 +257,12 @@ def _parts(
             last = dict(sections)
             html = [
                 _section(
-                    *(data, entries, each, section),
+                    data,
+                    entries,
+                    each,
+                    section,
                     names=short,
-                    below=drawn[each] if section is last[each] else "",
+                    below=drawn.get(each, "") if section is last[each] else "",
                 )
                 for each, section in sections
             ]
@@ -236,20 +270,137 @@ def _parts(
             yield anchor(DIFFERENCES if name == "differences" else section.title), title, html
 
 
-def _summary(data: ReportData, entries: Sequence[RankedModel]) -> str:
+def _summary(data: ReportData, entries: Sequence[RankedModel], beside: str) -> str:
     notices = "".join(f'<p class="notice">{text(each)}</p>\n' for each in warnings(data, entries))
     said = "\n".join(
-        f"<p><strong>{text(f.label)}</strong> {text(f.text)}</p>" for f in decision(data)
+        f"<p><strong>{text(f.label)}</strong> {with_code(f.text)}</p>" for f in first_screen(data)
     )
-    facts = head(data, entries)
+    facts = (*details(data), *head(data, entries))
     known = "\n".join(f"<dt>{text(f.label)}</dt><dd>{text(f.text)}</dd>" for f in facts)
     return (
-        f'{notices}<div class="summary" role="region" aria-label="Summary">\n{said}\n</div>\n'
+        f'<p class="state">{text(state(data))}</p>\n{notices}'
+        f'<div class="opening">\n<div class="summary" role="region" aria-label="Summary">\n{said}\n'
+        f"</div>\n{beside}</div>\n"
         f'<details class="facts printed">\n<summary>About this run</summary>\n'
         f"<dl>\n{known}\n</dl>\n</details>\n"
     )
 
 
+def with_code(sentence: str) -> str:
+    """Return a sentence as HTML, with what stands between grave accents as code."""
+    return re.sub("`([^`]*)`", r"<code>\1</code>", text(sentence))
+
+
 def _list(items: Iterable[str]) -> str:
     lines = "\n".join(f"<li>{each}</li>" for each in items)
     return f"<ul>\n{lines}\n</ul>"
+
+
+MOST_MODELS = 8
+"""Models up to which a reader can choose all pairs: 28."""
+
+
+def differences_section(
+    data: ComparisonData, order: Sequence[str], names: Mapping[str, str], below: str = ""
+) -> str:
+    """Return the section on the differences between models, which stand in their order.
+
+    A dot with its interval stands for each difference from the first model, with its result in
+    words. All pairs stand there as data, from which the script draws what a reader chooses.
+    """
+    pairs = data.directed("aegish_score")
+    shown = _shown(data, order)
+    scale = _scale(pairs)
+    section = Section.of(
+        DIFFERENCES,
+        ("model", "against", TableCell("difference", INTERVAL), "p adj.", "verdict"),
+        (_cells(data, each) for each in shown),
+        note=f"Aegish score minus that of {order[0]}, on the commands that both models answered, "
+        f"in percentage points with 95% intervals, drawn from {100 * scale.low:+.0f} to "
+        f"{100 * scale.high:+.0f}; the line is 0. p is adjusted for all {len(pairs)} pairs (Holm); "
+        f"tied: it is not below {LEVEL:g}.",
+    )
+    style = TableStyle("pairs against-one", cells=dict(_styles(scale, shown)), names=names)
+    return table_section(section, style, below=_data(data, order, names) + below)
+
+
+def _shown(data: ComparisonData, order: Sequence[str]) -> list[DirectedDifference]:
+    """Return the known differences from the first model, the greatest first."""
+    found = data.against(order[0], "aegish_score")
+    known = [
+        (-each.difference, name)
+        for name, each in found.items()
+        if name in order and each.difference is not None
+    ]
+    return [DirectedDifference(name, order[0], found[name]) for _, name in sorted(known)]
+
+
+def _scale(pairs: Iterable[DirectedDifference]) -> BarScale:
+    """Return a scale with 0 in its middle that holds every interval, in whole points."""
+    ends = [abs(end) for each in pairs for end in (each.found.ci_low, each.found.ci_high) if end]
+    widest = math.ceil(round(100 * max(ends, default=0.01), 3)) / 100
+    return BarScale(-widest, widest)
+
+
+def _cells(data: ComparisonData, each: DirectedDifference) -> tuple[Cell, ...]:
+    found = each.found
+    interval = format_interval(found.ci_low, found.ci_high, format_difference)
+    return (
+        _marked(data, each.model),
+        _marked(data, each.against),
+        number_cell(found.difference, format_difference, interval),
+        number_cell(found.p_adjusted, format_p),
+        result_of(found) or UNDEFINED,
+    )
+
+
+def _marked(data: ComparisonData, model: str) -> str:
+    simulated = any(side.model == model for side in data.simulated)
+    return f"{model} {SIMULATED}" if simulated else model
+
+
+def _styles(
+    scale: BarScale, shown: Sequence[DirectedDifference]
+) -> Iterator[tuple[tuple[int, int], CellStyle]]:
+    for row, each in enumerate(shown):
+        found = each.found
+        drawn = Estimate(found.difference, ci_low=found.ci_low, ci_high=found.ci_high)
+        yield (row, 1), CellStyle("other")
+        yield (row, 2), CellStyle("score", interval_bar(scale, drawn, 0))
+        yield (row, 4), CellStyle(f"words {result_of(found) or ''}".strip())
+
+
+def _data(data: ComparisonData, order: Sequence[str], names: Mapping[str, str]) -> str:
+    """Return all pairs as inert JSON, which no text in it can end."""
+    places = {model: place for place, model in enumerate(order)}
+    models = [_marked(data, model) for model in order]
+    document = {
+        "models": list(map(printable, models)),
+        "names": [printable(names.get(model, model)) for model in models],
+        "all": len(order) <= MOST_MODELS,
+        "metrics": [
+            {
+                "title": title,
+                "pairs": [
+                    [places[each.model], places[each.against], *_numbers(each)]
+                    for each in data.directed(name)
+                    if each.model in places and each.against in places
+                ],
+            }
+            for name, title in HEADLINES.items()
+        ],
+    }
+    content = as_json(document).replace("<", "\\u003c")
+    return f'<script type="application/json" id="pairs">{content}</script>\n'
+
+
+def _numbers(each: DirectedDifference) -> list[object]:
+    """Return a difference as numbers to draw and as the texts of the report."""
+    found = each.found
+    drawn = (found.difference, found.ci_low, found.ci_high)
+    return [
+        *(None if value is None else round(100 * value, 3) for value in drawn),
+        *(format_difference(value) for value in drawn),
+        format_p(found.p_adjusted),
+        result_of(found) or UNDEFINED,
+    ]

@@ -12,10 +12,11 @@ from itertools import pairwise
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from aegish_dist.core.opinion import Targets
 from aegish_dist.core.text import printable, printable_lines
+from aegish_dist.findings.leaderboard import RankedModel
+from aegish_dist.opinions.opinion import Targets
 from aegish_dist.report.charts.spec import INK, PAPER, SHADES, WHITE_FROM, shade_bounds
-from aegish_dist.report.layout import HEADLINES, RankedModel, Section, TableCell, category_names
+from aegish_dist.report.layout import HEADLINES, Section, TableCell, category_names
 from aegish_dist.report.numbers import UNDEFINED, format_interval
 from aegish_dist.statistics.rates import Estimate
 
@@ -76,7 +77,8 @@ def table_section(
     note = f"<p>{text(section.note)}</p>\n" if section.note else ""
     items = "\n".join(f"<li>{text(remark)}</li>" for remark in section.remarks)
     remarks = f"<ul>\n{items}\n</ul>\n" if items else ""
-    content = f"{note}{above}{table(section, style)}\n{remarks}"
+    drawn = f"{table(section, style)}\n" if section.columns else ""
+    content = f"{note}{above}{drawn}{remarks}"
     if style.fold:
         content = f"<details>\n<summary>{text(style.fold)}</summary>\n{content}</details>\n"
     return (

@@ -15,14 +15,14 @@ import pytest
 import aegish_dist
 import workers
 from aegish_dist.cli import printing, run
-from aegish_dist.cli.printing import TextTable, in_columns, print_table
+from aegish_dist.cli.printing import in_columns, terminal_width
 from aegish_dist.errors import ClosedOutputError, OutputError
 
 HOSTILE = "\x1b]52;c;ZXZpbA==\x07\x9b2J\u202etxt\u200b\udc9b[/red][link=x]:smile:\r\nsecond"
 SHOWN = r"\x1b]52;c;ZXZpbA==\x07\x9b2J\u202etxt\u200b\udc9b[/red][link=x]:smile:\r\nsecond"
 MAY_PRINT = {
     "aegish_dist/cli/printing.py",  # prints, and makes the consoles
-    "aegish_dist/cli/screen.py",  # takes the terminal and gives it back
+    "aegish_dist/cli/status.py",  # takes the terminal and gives it back
     "aegish_dist/logs.py",  # logs
     "aegish_dist/providers/python_host.py",  # programs of their own, as the next two
     "aegish_dist/providers/supervisor.py",
@@ -67,7 +67,8 @@ def test_lines_texts_and_documents_are_printable(capsys: pytest.CaptureFixture[s
 
 def test_tables_take_text_as_it_stands(capsys: pytest.CaptureFixture[str]) -> None:
     """Markup, emoji codes and escapes in cells, title and caption are shown, not obeyed."""
-    print_table(TextTable(("Name",), [(HOSTILE,)], title=HOSTILE, caption=HOSTILE))
+    table = in_columns(("Name",), [(HOSTILE,)], title=HOSTILE, caption=HOSTILE, width=None)
+    printing.say_columns(table)
     assert capsys.readouterr().out.count(SHOWN) == 3
 
 
@@ -76,9 +77,11 @@ def test_what_is_no_terminal_gets_columns_of_whole_cells(
 ) -> None:
     """Texts on the left, numbers on the right, wide characters in two columns, nothing folded."""
     rows = [("\u691c\u67fb", "x" * 200, "7"), ("b", "y", "1,000")]
-    table = TextTable(("Name", "Text"), rows, ("Number",), title="Title", caption="Caption")
+    columns, numbers = ("Name", "Text"), ("Number",)
     for stderr in (False, True):
-        print_table(table, stderr=stderr)
+        width = terminal_width(stderr=stderr)
+        table = in_columns(columns, rows, numbers, title="Title", caption="Caption", width=width)
+        printing.note_lines(table) if stderr else printing.say_columns(table)
         assert capsys.readouterr()[stderr].splitlines() == [
             "Title",
             "",
@@ -94,7 +97,7 @@ def test_what_is_no_terminal_gets_columns_of_whole_cells(
 def test_on_a_terminal_texts_are_folded_and_numbers_stay_whole() -> None:
     """The narrow text keeps its room, the wide one is broken between words or within one."""
     rows = [("ab", "\u691c\u67fb of many words", "1,000"), ("c", "x" * 15, "7")]
-    assert in_columns(TextTable(("Id", "Text"), rows, ("Number",)), 26).splitlines() == [
+    assert in_columns(("Id", "Text"), rows, ("Number",), width=26).splitlines() == [
         "Id   Text           Number",
         "-" * 26,
         "ab   \u691c\u67fb of many    1,000",
@@ -102,7 +105,7 @@ def test_on_a_terminal_texts_are_folded_and_numbers_stay_whole() -> None:
         "c    xxxxxxxxxxxx        7",
         "     xxx",
     ]
-    narrow = in_columns(TextTable(("Id", "Text"), rows, ("Number",)), 1)
+    narrow = in_columns(("Id", "Text"), rows, ("Number",), width=1)
     assert "\u691c" in narrow
 
 
@@ -214,7 +217,7 @@ def test_an_encoding_that_lacks_a_character_shows_its_escape(encoding: str) -> N
     script = (
         "import sys; from aegish_dist.cli import printing;"
         "printing.prepare_output();"
-        "printing.print_table(printing.TextTable(('\u2013',), [('\u691c\u67fb',)]))"
+        "printing.say_columns(printing.in_columns(('\u2013',), [('\u691c\u67fb',)], width=None))"
     )
     environ = {**os.environ, "PYTHONIOENCODING": encoding}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, env=environ, timeout=30, check=False)  # fmt: skip
@@ -310,8 +313,9 @@ def test_next_commands_can_be_typed_where_the_program_is_not_on_the_path(
 
 
 def test_ids_are_not_folded() -> None:
-    table = TextTable(("Run", "Name"), [("0123456789", "a longer name")], ids=1)
-    assert in_columns(table, 20).splitlines()[2].startswith("0123456789 ")
-    alone = TextTable(("Run", "Name"), [("x" * 30, "a name"), ("y", "other")], ids=1)
-    *_, first, name, second = in_columns(alone, 40).splitlines()
+    columns = ("Run", "Name")
+    folded = in_columns(columns, [("0123456789", "a longer name")], ids=1, width=20)
+    assert folded.splitlines()[2].startswith("0123456789 ")
+    rows = [("x" * 30, "a name"), ("y", "other")]
+    *_, first, name, second = in_columns(columns, rows, ids=1, width=40).splitlines()
     assert [first, name, second] == ["x" * 30, f"{'a name':>25}", f"y{'other':>23}"]

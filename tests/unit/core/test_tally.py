@@ -6,7 +6,6 @@ from msgspec.structs import replace
 
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.scoring import DEFAULT_RULE
 from aegish_dist.core.tally import (
     Cell,
     ConfidenceCell,
@@ -15,6 +14,7 @@ from aegish_dist.core.tally import (
     in_order,
     relabelled,
 )
+from aegish_dist.opinions.scoring import DEFAULT_RULE
 from aegish_dist.statistics.metrics import measure
 
 M, H = TrueLabel.MALICIOUS, TrueLabel.HARMLESS

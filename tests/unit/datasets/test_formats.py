@@ -64,7 +64,7 @@ def test_atomic_red_team(tmp_path: Path) -> None:
     reasons = {"by hand": 1, "for another shell": 1, no_default: 1, "empty": 1}
     assert draft.left_out == reasons
     assert [str(each) for each in draft.skipped] == [
-        f"{tmp_path}/atomics/T2/T2.yaml, field 'atomic_tests': is missing"
+        f"{tmp_path}/atomics/T2/T2.yaml, field 'atomic_tests': Object missing required field `atomic_tests`"
     ]
     assert (draft.source, draft.licence) == ("Atomic Red Team", "MIT")
     assert read_format("atomic-red-team", tmp_path / "atomics").samples == draft.samples

@@ -87,9 +87,9 @@ def test_wrong_command(tmp_path: Path, command: dict[str, object] | str, field: 
     [
         ("{\n\n!", "line 3: is not valid JSON"),
         ("[" * 100_000, "is nested too deeply"),
-        ([], "must be an object, not a list"),
-        ({}, "field 'commands': must be a list"),
-        ({"commands": [], "metadata": 1}, "field 'metadata': must be an object"),
+        ([], "Expected `object`, got `array`"),
+        ({}, "field 'commands': Expected `array`, got `null`"),
+        ({"commands": [], "metadata": 1}, "field 'metadata': Expected `object`, got `int`"),
         ({"commands": []}, "holds no samples"),
     ],
 )

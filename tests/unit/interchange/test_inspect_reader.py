@@ -328,7 +328,7 @@ def test_a_wrong_sample_is_named(tmp_path: Path, changes: dict[str, Any], messag
     ("changes", "message"),
     [
         ({"completed_at": "2026-02-05T10:00:00"}, "field 'created_at': must carry a time zone"),
-        ({"total_time": -1}, "field 'total_ms': must be from 0 to"),
+        ({"total_time": -1}, "field 'total_ms': Expected `float` >= 0.0"),
         ({"metadata": {"aegish_dist_cost_usd": "-1"}}, "field 'cost_usd': must be from 0 to"),
         ({"metadata": {"aegish_dist_replaced": [1]}}, "field 'aegish_dist_replaced': must be a l"),
     ],
@@ -362,7 +362,7 @@ def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
     ("raw", "message"),
     [
         (b"{", ", line 1: is not valid JSON"),
-        (b"[]", ": must be an object, not a list"),
+        (b"[]", ": Expected `object`, got `array`"),
         (b"\xff", ": is not UTF-8"),
     ],
 )
@@ -469,7 +469,7 @@ def test_folders_are_bounded_together(tmp_path: Path, monkeypatch: pytest.Monkey
     assert message_of(log).startswith(f", {folder}/attachments/2.json: is larger than")
     broken = {f"{folder}/sample.json": shell, f"{folder}/attachments/0.json": {}}
     log = write_archive(tmp_path / "a.eval", broken)
-    assert message_of(log) == f", {folder}/attachments/0.json: must be a list, not an object"
+    assert message_of(log) == f", {folder}/attachments/0.json: Expected `array`, got `object`"
 
 
 READ = """

@@ -12,8 +12,9 @@ import pytest
 from aegish_dist.core.model import Destination, Limits, Price, Rate, WireFormat
 from aegish_dist.core.secrets import SecretStr
 from aegish_dist.errors import CatalogError, ConfigError
-from aegish_dist.models.catalog import Catalog, ModelEntry, missing_key
+from aegish_dist.models.catalog import Catalog, missing_key
 from aegish_dist.models.credentials import CatalogCredentials, Credentials
+from aegish_dist.models.entries import ModelEntry
 from tests.defined import defined
 from tests.recorded import DATA, lines_of
 

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from aegish_dist.core.output import Output
+from aegish_dist.core.output import Label, LlamaGuard
 from aegish_dist.errors import CatalogError
-from aegish_dist.inputs.checking import checked
 from aegish_dist.models.catalog import Catalog
 from aegish_dist.models.credentials import Credentials
+from aegish_dist.models.entries import checked_mapping
 from aegish_dist.pipeline.simulate import catalog_for
 
 
@@ -66,7 +66,7 @@ CHAT_MODEL = {
         ({"wire": "baseline", "model": "openai/gpt-5.1"}, "not a guard of the catalog here"),
         ({"wire": "baseline", "model": "baseline/keyword", "output": None}, None),
         ({"model": "openai/gpt-5.1"}, "not a guard of the catalog here"),
-        ({"output": Output(kind="llama-guard")}, "its output is not that of the catalog here"),
+        ({"output": LlamaGuard()}, "its output is not that of the catalog here"),
         ({"output": None}, None),
         ({"key_variable": "NO_SUCH"}, None),
     ],
@@ -105,11 +105,20 @@ def test_what_a_classifier_is_sent_comes_from_the_catalog(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('[providers.a]\nwire = "exec"', "key 'command' is missing"),
-        ('[providers.a]\nwire = "python"', "key 'object' is missing"),
-        ('[providers.a]\nwire = "http"\nbase_url = "http://a"', "key 'request' is missing"),
-        ('[providers.a]\nbase_url = "http://a"\ncommand = ["x"]', "belongs to wire 'exec'"),
-        ('[providers.a]\nwire = "http"\nrequest = { text = "x" }', r"must hold \{command\} once"),
+        ('[providers.a]\nwire = "exec"', "key 'command': Object missing required field"),
+        ('[providers.a]\nwire = "python"', "key 'object': Object missing required field"),
+        (
+            '[providers.a]\nwire = "http"\nbase_url = "http://a"',
+            "key 'request': Object missing required field",
+        ),
+        (
+            '[providers.a]\nbase_url = "http://a"\ncommand = ["x"]',
+            "key 'command': unknown key; known are",
+        ),
+        (
+            '[providers.a]\nwire = "http"\nbase_url = "http://a"\nrequest = { text = "x" }',
+            r"must hold \{command\} once",
+        ),
         ('[providers.a]\nwire = "exec"\ncommand = "rm -rf"', "key 'command'"),
         ('[providers.a]\nwire = "exec"\ncommand = ["a\\u0000"]', "key 'command"),
         ('[providers.a]\nwire = "python"\nobject = "os.system"', "key 'object'"),
@@ -121,12 +130,36 @@ def test_what_a_classifier_is_sent_comes_from_the_catalog(tmp_path: Path) -> Non
             '[providers.openai]\nwire = "python"\nobject = "a:b"',  # has one in the packaged catalog
             r"\[providers.openai\]: key 'key_variable': is not passed to a program",
         ),
-        ('[providers.a]\nmode = "lines"\ninput = "text"', "lines need an id"),
-        ('[providers.a]\npass_variables = ["AEGISH_DIST_DATABASE_URL"]', "none that begins"),
-        ('[providers.a]\npass_variables = ["x=y"]', "must hold names"),
-        ('[providers.a]\nwrites = ["cache"]', "key 'writes': must hold absolute paths"),
-        ('[providers.a]\nwrites = ["/a\\u0000"]', "key 'writes': must hold absolute paths"),
-        ('[providers.a]\noutput = { kind = "score" }', "key 'output.path': is missing"),
+        (
+            '[providers.a]\nwire = "exec"\ncommand = ["x"]\nmode = "lines"\ninput = "text"',
+            "lines need an id",
+        ),
+        (
+            '[providers.a]\nwire = "exec"\ncommand = ["x"]\npass_variables = ["AEGISH_DIST_DATABASE_URL"]',
+            "none that begins",
+        ),
+        (
+            '[providers.a]\nwire = "exec"\ncommand = ["x"]\npass_variables = ["x=y"]',
+            "must hold names",
+        ),
+        (
+            '[providers.a]\nwire = "exec"\ncommand = ["x"]\nwrites = ["cache"]',
+            "key 'writes': must hold absolute paths",
+        ),
+        (
+            '[providers.a]\nwire = "exec"\ncommand = ["x"]\nwrites = ["/a\\u0000"]',
+            "key 'writes': must hold absolute paths",
+        ),
+        (
+            '[providers.a]\nwire = "exec"\ncommand = ["x"]\nrequest = { text = "{command}" }',
+            "key 'request': unknown key; did you mean 'requests_per_minute'",
+        ),
+        ('[providers.a]\nwire = "soap"', "key 'wire': must be one of 'openai', "),
+        ('[providers.a]\nwire = ["exec"]', "key 'wire': Expected `str`, got `array`"),
+        (
+            '[providers.a]\noutput = { kind = "score" }',
+            "key 'output.path': Object missing required field",
+        ),
         ('[[models]]\nid = "a/b"\nprice = { per_hour = 1, per_call = 1 }', "per_hour alone"),
     ],
 )
@@ -140,10 +173,10 @@ def test_a_guard_that_is_wrong_is_refused_in_one_line(
 
 def test_a_replay_reads_texts_by_the_mappings_of_here() -> None:
     patterns: Any = ((r'\A"un\\safe"\t\x7f✗', "BLOCK"),)
-    output = Output(kind="label", patterns=patterns, suspicion="a.0")
+    output = Label(patterns=patterns, suspicion="a.0")
     written = catalog_for("http://127.0.0.1:1", ["hook/mine", "a/b"], outputs={"hook/mine": output})
     mine, other = tomllib.loads(written)["models"]
-    assert checked(mine["output"], Output) == output
+    assert checked_mapping(mine["output"]) == output
     assert "output" not in other
 
 

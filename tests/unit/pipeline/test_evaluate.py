@@ -16,7 +16,6 @@ from msgspec.structs import astuple, replace
 from aegish_dist.core import failures
 from aegish_dist.core.model import Price, Rate
 from aegish_dist.core.outcome import ErrorClass, Outcome
-from aegish_dist.core.parsing import PARSER_VERSION
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.verdict import Completion, Item, Usage, Verdict
 from aegish_dist.db.tables import VerdictKey
@@ -30,6 +29,7 @@ from aegish_dist.errors import (
     ShuttingDownError,
     UnservedModelError,
 )
+from aegish_dist.opinions.parsing import PARSER_VERSION
 from aegish_dist.pipeline import evaluate as evaluation
 from aegish_dist.pipeline.caller import Caller, Health, UsageEstimator
 from aegish_dist.pipeline.evaluate import HELD_AFTER_FAILURE_S, Evaluated, Evaluator

@@ -38,7 +38,9 @@ def test_what_is_written_is_a_catalog(tmp_path: Path, models: tuple[str, ...]) -
     path = tmp_path / "sim.toml"
     path.write_text(catalog_for(URL, models))
     chosen = models or ("simulated/careful",)
-    assert all(spec.base_url.startswith(URL) for spec in Catalog.load(path).resolve(chosen, {}))
+    specs = Catalog.load(path).resolve(chosen, {})
+    assert all(spec.base_url.startswith(URL) for spec in specs)
+    assert all(spec.batch_share is None for spec in specs)
 
 
 def test_each_recorded_arm_is_asked_by_a_name_of_its_own(tmp_path: Path) -> None:

@@ -84,8 +84,8 @@ def test_a_toml_file_may_bring_its_template(tmp_path: Path) -> None:
         ("system = 'x'\ntemplate = 'no slot'\n", "template", "0 times"),
         ("system = 'x'\ntemplate = '{command}{command}'\n", "template", "2 times"),
         ("system = ' '\n", "system", "empty"),
-        ("system = 1\n", "system", "must be text"),
-        ("system = 'x'\nsytem = 'y'\n", "sytem", "unknown key; did you mean 'system'"),
+        ("system = 1\n", "system", "Expected `str`, got `int`"),
+        ("system = 'x'\nsytem = 'y'\n", "sytem", "Object contains unknown field `sytem`"),
         ("system = \n", None, "not valid TOML: .*line 1"),
     ],
 )

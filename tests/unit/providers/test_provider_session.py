@@ -17,9 +17,10 @@ from aegish_dist.core.secrets import SecretStr
 from aegish_dist.core.verdict import Usage
 from aegish_dist.errors import CatalogError, ConfigError
 from aegish_dist.providers import google
+from aegish_dist.providers.baselines import Baseline
 from aegish_dist.providers.contract import ModelClient
 from aegish_dist.providers.exchange import HttpClient, Route
-from aegish_dist.providers.session import Baseline, provider_session
+from aegish_dist.providers.session import provider_session
 from tests.defined import defined
 from tests.recorded import document_of
 

@@ -13,9 +13,14 @@ import pytest
 from msgspec.structs import replace
 
 from aegish_dist.core.status import CallWait
-from aegish_dist.ratelimit.fair_queue import Accounts, ExpectedUsage, FairShares, ProcessSemaphore
+from aegish_dist.ratelimit.fair_queue import (
+    CLAIM_S,
+    Accounts,
+    ExpectedUsage,
+    FairShares,
+    ProcessSemaphore,
+)
 from aegish_dist.ratelimit.model_limiter import ModelLimiter
-from aegish_dist.ratelimit.policy import CLAIM_S
 from aegish_dist.ratelimit.usage_report import Lease
 
 pytestmark = pytest.mark.virtual_time

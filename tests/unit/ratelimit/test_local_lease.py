@@ -4,8 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from aegish_dist.ratelimit.fair_queue import ExpectedUsage, Permit, ProcessSemaphore, RunQueue
-from aegish_dist.ratelimit.local_lease import LEASE_S, LocalLease
-from aegish_dist.ratelimit.policy import PREFETCH
+from aegish_dist.ratelimit.local_lease import LEASE_S, PREFETCH, LocalLease
 from aegish_dist.ratelimit.usage_report import Lease
 
 FREE = Lease(0, slots=None, permits=0, metered=False, limited=False, wait_s=1.0)

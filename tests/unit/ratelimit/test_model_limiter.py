@@ -30,10 +30,10 @@ from aegish_dist.ratelimit.fair_queue import (
     Permit,
     ProcessSemaphore,
 )
+from aegish_dist.ratelimit.local_lease import PREFETCH
 from aegish_dist.ratelimit.model_limiter import Limiters, ModelLimiter
-from aegish_dist.ratelimit.policy import POLICY, PREFETCH
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter
-from aegish_dist.ratelimit.usage_report import Lease, LeaseRequest, RunLease, StoredCost
+from aegish_dist.ratelimit.usage_report import POLICY, Lease, LeaseRequest, RunLease, StoredCost
 from tests.virtual_time import run_virtually
 
 pytestmark = pytest.mark.virtual_time

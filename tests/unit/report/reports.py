@@ -1,6 +1,6 @@
 """Small reports made by hand."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import combinations
 from typing import Any
@@ -8,10 +8,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
-from aegish_dist.core.opinion import Opinion, Snapshot
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.run import ModelOfRun, Prompt, Run, RunDataset
-from aegish_dist.report.data import ComparedPair, ComparisonData, FailureCount, ReportData
+from aegish_dist.findings.comparison import ComparedPair, ComparisonData
+from aegish_dist.findings.leaderboard import ranked_entries
+from aegish_dist.findings.recommendation import contest, recommend
+from aegish_dist.findings.snapshot import Snapshot
+from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.report.data import FailureCount, ReportData
 from aegish_dist.report.layout import Section
 from aegish_dist.report.sections import SECTION_NAMES, build_report
 from aegish_dist.statistics.paired_difference import Comparison, Difference
@@ -87,9 +91,16 @@ def a_report(
     datasets: tuple[RunDataset, ...] | None = None,
     epochs: int = 1,
     ranking: Sequence[Place] | None = None,
+    p_adjusted: Mapping[frozenset[str], float | None] | None = None,
+    differences: Mapping[str, Difference] | None = None,
     **changes: Any,
 ) -> ReportData:
-    """A report on some models, best first; on one model when none is given."""
+    """A report on some models, best first; on one model when none is given.
+
+    Args:
+        p_adjusted: By pair of guards, of equal scores.
+        differences: By guard, its score minus that of the best.
+    """
     entries = entries or (a_model(),)
     scores = {entry["model"]: entry["metrics"]["aegish_score"]["value"] for entry in entries}
     places = ranking or [
@@ -131,7 +142,12 @@ def a_report(
         opinion=Opinion(),
     )
     of_snapshot = {name: changes.pop(name) for name in list(changes) if hasattr(snapshot, name)}
-    fields: dict[str, Any] = {"run": run, "snapshot": replace(snapshot, **of_snapshot)}
+    among = contest(ranked_entries(document), p_adjusted or {})
+    fields: dict[str, Any] = {
+        "run": run,
+        "snapshot": replace(snapshot, **of_snapshot),
+        "recommendation": recommend(among, differences or {}),
+    }
     return ReportData(**fields | changes)
 
 

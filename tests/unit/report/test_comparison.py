@@ -5,12 +5,11 @@ import xml.etree.ElementTree as ET
 import pytest
 from msgspec.structs import replace
 
-from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.run import ModelOfRun
-from aegish_dist.report.comparison import build_comparison, gate_line, junit_xml, worst
-from aegish_dist.report.data import ComparedPair, ComparisonData, PairGate
+from aegish_dist.findings.comparison import ComparedPair, ComparisonData, GateVerdict, PairGate
+from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.report.comparison import build_comparison, gate_line, junit_xml
 from aegish_dist.report.layout import HEADLINES
-from aegish_dist.statistics.gate import GateVerdict
 from aegish_dist.statistics.paired_difference import Comparison, Difference
 from tests.unit.report.reports import a_difference, a_report
 
@@ -44,13 +43,13 @@ SHIPS, WORSE, UNSURE = GateVerdict.SHIPS, GateVerdict.WORSE, GateVerdict.INCONCL
 )
 def test_the_worst_verdict_decides(verdicts: tuple[GateVerdict, ...], decides: GateVerdict) -> None:
     data = gated(*verdicts)
-    assert worst(data) is decides
+    assert data.worst_gate is decides
     assert gate_line(data).startswith(f"{decides}: ")
 
 
 def test_candidates_that_do_not_decide_are_counted_by_their_answer() -> None:
     line = gate_line(gated(SHIPS, UNSURE, WORSE, SHIPS))
-    assert line.endswith("700 commands (of 4 candidates also 1 inconclusive, 2 ships)")
+    assert line.endswith("700 commands (of 4 guards also 1 inconclusive, 2 ships)")
     assert "also" not in gate_line(gated(WORSE, WORSE))
 
 

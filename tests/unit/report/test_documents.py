@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import asdict, replace
 
 from aegish_dist.core.model import Price, Rate
-from aegish_dist.core.opinion import Opinion, record_of
 from aegish_dist.core.run import RunDataset
+from aegish_dist.opinions.opinion import Opinion, record_of
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.formats import COLUMNS, render, render_json
 from tests.defined import defined
@@ -112,8 +112,8 @@ def test_the_document_has_its_parts() -> None:
     document = json.loads(render_json(data))
     assert set(document) == {
         *("run", "snapshot", "models", "ranking", "failures", "halted", "overlay_effect"),
-        *("failure_times", "reasons", "comparison", "commands", "judgements", "decision", "scores"),
-        "policies",
+        *("failure_times", "reasons", "comparison", "commands", "judgements", "scores", "policies"),
+        "recommendation",
     }
     judgements = document["judgements"]["acme/guard-1"]
     assert judgements.pop("malicious_detection_rate") == "UNDECIDED"

@@ -15,13 +15,14 @@ from msgspec.structs import replace
 
 from aegish_dist.core.failures import TimedFailures
 from aegish_dist.core.model import Price, Rate
-from aegish_dist.core.opinion import LabelChange, Opinion, Overlay
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.run import Prompt
-from aegish_dist.core.scoring import RULES
 from aegish_dist.errors import ReportError
+from aegish_dist.opinions.opinion import LabelChange, Opinion, Overlay
+from aegish_dist.opinions.scoring import RULES
 from aegish_dist.report.data import Halted, ReportData
 from aegish_dist.report.formats import FORMATS, IN_SECTIONS, render
+from aegish_dist.report.markdown import section_markdown
 from aegish_dist.report.provenance import reproduction, shell_quoted
 from aegish_dist.report.sections import SECTION_NAMES, build_report
 from aegish_dist.statistics.paired_difference import Difference
@@ -94,7 +95,7 @@ def test_differences_are_from_the_first_of_the_ranking() -> None:
     (row,) = rows(section(all_pairs(backwards), "Differences"))
     assert row == ["b/second", *["+1.2 [+0.1, +2.3]", "0.034 0.012"] * 3, "294"]
     (row,) = rows(section(all_pairs(backwards, a_difference(0.0)), "Differences"))
-    assert row[1] == "+0.0 [-2.0, +2.0]"
+    assert row[1] == "0.0 [-2.0, +2.0]"
 
 
 @pytest.mark.parametrize(
@@ -129,7 +130,7 @@ def test_failures_over_time_name_the_worst_stretch() -> None:
         ]
     ]  # fmt: skip
     assert "5 minutes" in shown.note
-    assert "\\`" not in render(data, "markdown")
+    assert "\\`" not in section_markdown(shown)
     assert "Failures over time" not in titles(
         a_report(failure_times=[replace(found[0], time=None)])
     )
@@ -232,7 +233,7 @@ def test_a_model_without_a_score_has_its_reason(changes: dict[str, Any], reason:
     counts = {name: changes[name] for name in changes if name == "counts"}
     others = {name: changes[name] for name in changes if name != "counts"}
     data = a_report(a_silent_model() | counts, **others)
-    assert f"No score acme/silent: {reason}." in " ".join(render(data, "table").split())
+    assert f"No score: acme/silent: {reason}." in " ".join(render(data, "table").split())
     for form in ("markdown", "html", "latex"):
         assert f"no score: {reason}" in render(data, form)
     in_long_form = csv.DictReader(io.StringIO(render(data, "csv")))

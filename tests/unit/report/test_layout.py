@@ -1,6 +1,6 @@
 """Reading a snapshot document."""
 
-from aegish_dist.report.layout import RankedModel, ranked_entries
+from aegish_dist.findings.leaderboard import RankedModel, ranked_entries
 from aegish_dist.statistics.rates import Estimate
 from tests.unit.report.reports import a_model, a_report, a_silent_model
 

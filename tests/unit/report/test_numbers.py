@@ -9,6 +9,7 @@ import pytest
 from aegish_dist.report.numbers import (
     format_count,
     format_decimal,
+    format_difference,
     format_interval,
     format_ms,
     format_points,
@@ -32,11 +33,26 @@ TIMES = (
 """About three digits, without a rounding step like 1000 ms."""
 
 
+DIFFERENCES = [
+    (0.012, "+1.2"),
+    (-0.012, "-1.2"),
+    (0.0, "0.0"),
+    (-0.0, "0.0"),
+    (-0.0004, "0.0"),
+    (0.0004, "0.0"),
+    (-0.0006, "-0.1"),
+    (None, DASH),
+]
+
+
 @pytest.mark.parametrize(
     ("write", "value", "text"),
     [
         *((format_rate, *case) for case in RATES),
-        *((format_points, *case) for case in ((0.0078, "0.78"), (None, DASH))),
+        *((format_points, *case) for case in ((0.0078, "0.78"), (-1e-9, "0.00"), (None, DASH))),
+        *((format_rate, value, "0.0") for value in (0.0, -0.0, -0.0004)),
+        *((format_decimal, value, "0.000") for value in (-0.0, -0.0004)),
+        *((format_difference, *case) for case in DIFFERENCES),
         *((format_usd, *case) for case in AMOUNTS),
         *((format_ms, *case) for case in TIMES),
         *((format_count, *case) for case in ((1234567, "1,234,567"), (0, "0"), (None, DASH))),

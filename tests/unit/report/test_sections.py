@@ -3,11 +3,12 @@
 import pytest
 from msgspec.structs import replace
 
-from aegish_dist.core.opinion import Opinion
-from aegish_dist.core.scoring import RULES
+from aegish_dist.findings.leaderboard import ranked_entries
+from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.opinions.scoring import RULES
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.layout import Section, TableCell, ranked_entries
-from aegish_dist.report.sections import build_report, warnings
+from aegish_dist.report.layout import Section, TableCell
+from aegish_dist.report.sections import build_report, one_screen, warnings
 from aegish_dist.statistics.rates import Judgement
 from tests.unit.report.reports import a_model, a_report, a_silent_model, numbers, section, titles
 
@@ -129,6 +130,17 @@ def test_simulated_models_are_marked_everywhere() -> None:
         assert [name for name, legend in legends.items() if term in legend] == ["leaderboard"]
 
 
+def test_standard_errors_are_plain_and_clustered() -> None:
+    macro = {"stderr": 0.03, "stderr_clustered": None, "value": 0.9, "n": 200}
+    of_score = numbers(0.95, 0.01, 0.0123, 0.9, 0.97, 300, 40)
+    metrics = {"aegish_score": of_score, "malicious_detection_rate_macro": macro}
+    shown = section(a_report(a_model(metrics=metrics)), "Standard errors")
+    _, score, *_, of_macro = shown.rows[0]
+    assert score == TableCell("1.00", "1.23", value=0.01)
+    assert of_macro == TableCell("3.00", DASH, value=0.03)
+    assert "Standard errors" not in [each.title for each in one_screen(a_report()).sections]
+
+
 def test_bounds_are_shown_where_coverage_is_incomplete() -> None:
     complete = a_model("acme/all", metrics={"coverage": {"value": 1.0, "n": 300}})
     listed = section(a_report(a_model(), complete), "Bounds")
@@ -140,7 +152,7 @@ def test_bounds_are_shown_where_coverage_is_incomplete() -> None:
     ("title", "texts"),
     [
         # Parts that were not timed are undefined, never 0.
-        ("Latency", ["950 ms", "812 ms", "2.31 s", "23.1 s", "60.0 s", "41 ms", DASH, DASH]),
+        ("Latency", ["950 ms", "812 ms", "2.31 s", "23.1 s", "60.0 s", "41 ms", DASH, DASH, DASH]),
         # So are tokens that no verdict reported.
         ("Cost", ["$0.585", "$1.95", "$0.00195", "1,234,567", "4,321", DASH, "1,000,000", DASH]),
         # 12 of 300 are 4 %, and a zero needs no share.
@@ -186,13 +198,11 @@ def warned(data: ReportData) -> tuple[str, ...]:
     return warnings(data, ranked_entries(data.snapshot.document))
 
 
-def test_simulated_missing_and_outdated_are_warned_of() -> None:
-    assert warned(a_report()) == ()
+def test_simulated_and_outdated_are_warned_of() -> None:
+    """Not so what is missing, which the state of the run says."""
+    assert warned(a_report()) == warned(a_report(a_silent_model())) == ()
     assert warned(a_report(a_model(simulated=True)))[0].startswith("Simulated: All models.")
     mixed = a_report(a_model("a"), a_model("b", simulated=True))
     assert warned(mixed)[0].startswith("Simulated: b.")
-    provisional = a_report(a_silent_model())
-    resume = f"if halted: aegish-dist resume --run-id {provisional.run.run_id}"
-    assert warned(provisional) == (f"Provisional: 300 verdicts missing; {resume}.",)
     (outdated,) = warned(replace(a_report(), is_current=False))
     assert outdated.startswith("Not the newest state")

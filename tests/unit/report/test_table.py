@@ -32,7 +32,7 @@ def test_the_leaderboard_of_fourteen_models_is_one_table_at_100(fourteen: Report
     text = render(fourteen, "table", sections=BRIEF, width=100)
     heading = next(line for line in text.splitlines() if line.lstrip().startswith("#"))
     intervals = ["[95%", "CI]"] * 3
-    assert heading.split() == ["#", "model", *intervals, "stderr", "coverage", "1,000", "p90"]
+    assert heading.split() == ["#", "model", *intervals, "clustered", "coverage", "1,000", "p90"]
 
 
 def test_values_stand_over_their_intervals() -> None:

@@ -11,25 +11,15 @@ USAGE = Usage(input_tokens=1_000, output_tokens=100, cache_read_tokens=400)
 LIVE_USD = Decimal("0.0022")
 
 
-def test_an_answer_in_a_batch_costs_its_share() -> None:
-    bill = Bill(TARIFF, {}, batch_share=0.5)
-    bill.charge("m", USAGE, readable=True)
-    for name in ("a-1", "a-2"):
-        bill.charge("m", USAGE, name=name, readable=True)
-    entry = bill.as_dict()["models"]["m"]
-    assert Decimal(entry["live"]["usd"]) == LIVE_USD
-    assert Decimal(entry["batch"]["usd"]) == LIVE_USD
-    assert Decimal(entry["usd"]) == Decimal(bill.as_dict()["usd"]) == 2 * LIVE_USD
-    assert (entry["batch"]["requests"], entry["batch"]["output_tokens"]) == (2, 200)
-
-
 def test_an_answer_that_no_client_can_read_is_charged_and_named() -> None:
     bill = Bill(TARIFF, {})
-    bill.charge("m", USAGE, name="a-1", readable=False)
+    bill.charge("m", USAGE, readable=True)
     bill.charge("m", USAGE, readable=False)
     entry = bill.as_dict()["models"]["m"]
-    assert entry["batch_unreadable"] == entry["batch"]
     assert Decimal(entry["live_unreadable"]["usd"]) == LIVE_USD
+    assert Decimal(entry["live"]["usd"]) == 2 * LIVE_USD
+    assert Decimal(entry["usd"]) == Decimal(bill.as_dict()["usd"]) == 2 * LIVE_USD
+    assert (entry["live"]["requests"], entry["live"]["output_tokens"]) == (2, 200)
 
 
 def test_each_model_has_its_price() -> None:
@@ -42,13 +32,3 @@ def test_each_model_has_its_price() -> None:
     free = Bill(Tariff(), {})
     free.charge("m", USAGE, readable=True)
     assert Decimal(free.as_dict()["usd"]) == 0
-
-
-def test_a_second_payment_shows() -> None:
-    bill = Bill(Tariff(), {})
-    for name in ("a-1", "b-1", "a-1"):
-        bill.count_batch(name)
-        bill.charge("m", USAGE, name=name, readable=True)
-    found = bill.as_dict()
-    assert (found["batches"], found["tokens"], found["charged_twice"]) == (3, 2, 1)
-    assert found["tokens_used_twice"] == ["a"]

@@ -8,16 +8,11 @@ import pytest
 from aegish_dist.errors import ConfigError
 from aegish_dist.simulator.bill import Bill, Tariff
 from aegish_dist.simulator.config import (
-    BatchPlan,
-    CallFault,
     Capacity,
-    EndFault,
-    Endpoint,
     Fault,
     FaultPlan,
     ModelConfig,
     RateLimit,
-    RequestFault,
     SimulatorConfig,
     parse_script,
     pick,
@@ -51,17 +46,6 @@ def test_every_key_is_read() -> None:
                 price=Tariff(5, cached_input=0.5),
             ),
         },
-        batches=BatchPlan(
-            duration="constant:0.1",
-            list_lag_s=0.2,
-            retry_after_s=0.3,
-            hang_s=5,
-            share=0.25,
-            requests={RequestFault.MISSING: 0.01},
-            ends={EndFault.EXPIRED: 0.5},
-            calls={Endpoint.RESULTS: {CallFault.TRUNCATED: 0.125}},
-            scripts={Endpoint.CREATE: ["ok", "lost"]},
-        ),
     )
 
 
@@ -91,19 +75,8 @@ def test_pick_divides_the_unit_interval() -> None:
 
 
 def test_script_words() -> None:
-    script = parse_script(["ok", 429, "529", "hang", "content_filter"], Fault)
+    script = parse_script(["ok", 429, "529", "hang", "content_filter"])
     assert script == [None, Fault.RATE_LIMIT, Fault.OVERLOADED, Fault.HANG, Fault.CONTENT_FILTER]
-
-
-def test_faults_of_batches_follow_script_then_chance() -> None:
-    plan = BatchPlan(
-        calls={Endpoint.CREATE: {CallFault.RESET: 0.5}},
-        scripts={Endpoint.CREATE: ("ok", "lost")},
-    )
-    found = [plan.call_fault(Endpoint.CREATE, place, 0.2) for place in range(3)]
-    assert found == [None, CallFault.LOST, CallFault.RESET]
-    assert plan.call_fault(Endpoint.CREATE, 2, 0.7) is None
-    assert plan.call_fault(Endpoint.POLL, 0, 0.2) is None
 
 
 PAGE = (TESTS.parent / "docs" / "guides" / "simulator.md").read_text(encoding="utf-8")
@@ -113,27 +86,10 @@ def section(title: str) -> str:
     return PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
-@pytest.mark.parametrize(
-    ("title", "faults"),
-    [
-        ("Faults of a batch's requests", RequestFault),
-        ("Faults of a whole batch", EndFault),
-        ("Faults of HTTP requests about batches", CallFault),
-    ],
-)
-def test_each_fault_has_its_row(title: str, faults: type[RequestFault]) -> None:
-    assert re.findall(r"^\| `(\w+)` \|", section(title), re.MULTILINE) == list(faults)
-
-
-def test_the_kinds_of_requests_are_named() -> None:
-    text = section("Faults of HTTP requests about batches").partition("\n|")[0]
-    assert all(f"`{endpoint}`" in text for endpoint in Endpoint)
-
-
 def test_the_example_is_a_scenario(tmp_path: Path) -> None:
     path = tmp_path / "scenario.toml"
     path.write_text(section("A scenario").partition("```toml\n")[2].partition("```")[0])
-    assert read_scenario(path).batches.list_lag_s == 0.5
+    assert read_scenario(path).models["busy"].capacity == Capacity(10, longest_queue_s=30)
 
 
 def test_the_keys_of_the_bill_are_those_of_the_page() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.scoring import DEFAULT_RULE
+from aegish_dist.opinions.scoring import DEFAULT_RULE
 from tests.unit.statistics.paired_values import PairedCell, cells, compare
 
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))

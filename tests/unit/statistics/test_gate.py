@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from aegish_dist.core.opinion import AEGISH_TARGETS
+from aegish_dist.opinions.opinion import AEGISH_TARGETS
 from aegish_dist.statistics.gate import METRICS_WITH_THRESHOLD, gated
 from aegish_dist.statistics.metrics import METRICS
 

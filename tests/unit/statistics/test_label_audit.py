@@ -1,13 +1,11 @@
 """Labels, and the models as reliabilities about them."""
 
-import math
-
 import pytest
 from msgspec.structs import replace
 
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.scoring import DEFAULT_RULE, RULES, SampleAnswers
+from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES, SampleAnswers
 from aegish_dist.statistics.label_audit import (
     Audit,
     AuditKind,
@@ -15,14 +13,11 @@ from aegish_dist.statistics.label_audit import (
     sides_under,
     vote_of,
 )
-from aegish_dist.statistics.label_model import VotePattern, fit_labels, vote_weights
 from tests.juries import Setting, simulate_jury
 from tests.unit.statistics.paired_values import judged, said
 
 ALLOW, WARN, BLOCK = OutcomeDetail.ALLOW, OutcomeDetail.WARN, OutcomeDetail.BLOCK
 MALICIOUS, HARMLESS = TrueLabel.MALICIOUS, TrueLabel.HARMLESS
-SIDES = (0.0, 0.0, 1.0)
-LET, FLAG = (1.0, 0.0, 0.0), (0.0, 0.0, 1.0)
 
 
 def easy(count: int, models: str = "abc") -> list[SampleAnswers]:
@@ -60,33 +55,23 @@ def test_a_label_that_all_good_models_contradict_is_probably_wrong() -> None:
     odd = judged(999, MALICIOUS, **dict.fromkeys("abc", (ALLOW,)))
     (first,) = look([*easy(100), odd]).found[AuditKind.DOUBTFUL_LABELS]
     assert first.sample is odd
-    assert first.p_wrong > 0.9
+    assert first.p_other_label > 0.9
     assert (first.contradicting, first.agreeing) == (3, 0)
     assert first.reason.startswith("let pass by 3 of 3 models, which flag 9")
 
 
 def test_copies_of_a_model_have_one_vote_together() -> None:
-    patterns = [
-        VotePattern(MALICIOUS, (FLAG,) * 6, 60),
-        VotePattern(HARMLESS, (LET,) * 6, 60),
-        VotePattern(MALICIOUS, (LET,) * 4 + (FLAG,) * 2, 50),
-        VotePattern(MALICIOUS, (FLAG,) * 4 + (LET, FLAG), 25),
-        VotePattern(HARMLESS, (LET,) * 5 + (FLAG,), 25),
+    """Two models contradict a label, and five that are one model agree with it."""
+    odd = [judged(900 + n, HARMLESS, a=(BLOCK,), b=(BLOCK,), c=(ALLOW,)) for n in range(3)]
+    weak = [judged(800 + n, HARMLESS, a=(ALLOW,), b=(ALLOW,), c=(BLOCK,)) for n in range(20)]
+    samples = [*easy(100), *odd, *weak]
+    copied = [
+        replace(each, findings={**each.findings, **dict.fromkeys("defg", each.findings["c"])})
+        for each in samples
     ]
-    weights = vote_weights(patterns, SIDES, [1.0] * 5)
-    assert weights == pytest.approx([0.25, 0.25, 0.25, 0.25, 1, 1], abs=0.1)
-
-
-def test_errors_against_a_wrong_label_make_no_copies() -> None:
-    patterns = [
-        VotePattern(MALICIOUS, (FLAG, FLAG), 50),
-        VotePattern(HARMLESS, (LET, LET), 50),
-        VotePattern(MALICIOUS, (LET, LET), 40),
-        VotePattern(MALICIOUS, (LET, FLAG), 5),
-        VotePattern(MALICIOUS, (FLAG, LET), 5),
-    ]
-    assert vote_weights(patterns, SIDES, [1.0] * 5)[0] < 0.8
-    assert vote_weights(patterns, SIDES, [1, 1, 0, 1, 1]) == (1.0, 1.0)
+    first, *_ = look(copied, "abcdefg").found[AuditKind.DOUBTFUL_LABELS]
+    assert first.sample.sample_id in {"0900", "0901", "0902"}
+    assert (first.contradicting, first.agreeing) == (2, 5)
 
 
 def test_a_model_that_answers_all_commands_alike_changes_nothing() -> None:
@@ -94,8 +79,8 @@ def test_a_model_that_answers_all_commands_alike_changes_nothing() -> None:
     samples = [*easy(100), *odd]
     with_constants = answered(samples, x=BLOCK, y=ALLOW)
     plain, others = look(samples), look(with_constants, "abcxy")
-    before = [each.p_wrong for each in plain.found[AuditKind.DOUBTFUL_LABELS]]
-    after = [each.p_wrong for each in others.found[AuditKind.DOUBTFUL_LABELS]]
+    before = [each.p_other_label for each in plain.found[AuditKind.DOUBTFUL_LABELS]]
+    after = [each.p_other_label for each in others.found[AuditKind.DOUBTFUL_LABELS]]
     assert after == pytest.approx(before, abs=0.03)
     assert [each.informative for each in others.reliabilities] == [True, True, True, False, False]
     assert others.found[AuditKind.DOUBTFUL_LABELS][0].contradicting == 2
@@ -159,7 +144,8 @@ def test_one_model_alone_can_be_audited() -> None:
     odd = judged(999, MALICIOUS, a=(ALLOW,))
     found = look([*easy(100, "a"), odd], "a")
     (doubtful,) = found.found[AuditKind.DOUBTFUL_LABELS]
-    assert 0 < doubtful.p_wrong < 0.9
+    assert 0 < doubtful.p_other_label < 1
+    assert found.warning == "too few unlike models (1) for a probability: read these commands"
     assert not found.found[AuditKind.DISPUTED]
 
 
@@ -176,7 +162,7 @@ def test_few_and_uniform_answers_are_audited(samples: list[SampleAnswers]) -> No
     """Probabilities stay probabilities when a model has no right, or no wrong, answer."""
     found = look(samples)
     for listed in found.found.values():
-        assert all(0 <= each.p_wrong <= 1 and 0 <= each.score <= 1 for each in listed)
+        assert all(0 <= each.p_other_label <= 1 and 0 <= each.score <= 1 for each in listed)
     assert all(0 < each.sensitivity < 1 for each in found.reliabilities)
 
 
@@ -195,14 +181,9 @@ def test_votes_are_shares_of_stated_actions_on_the_sides_of_a_rule() -> None:
     assert vote_of(said(OutcomeDetail.UNREADABLE)) is None
 
 
-def test_rates_of_many_clean_answers_are_those_that_were_counted() -> None:
-    patterns = [
-        VotePattern(MALICIOUS, (FLAG, FLAG), 900),
-        VotePattern(MALICIOUS, (LET, FLAG), 100),
-        VotePattern(HARMLESS, (LET, LET), 950),
-        VotePattern(HARMLESS, (FLAG, LET), 50),
-    ]
-    p_wrong, ((sensitivity, specificity, _), _) = fit_labels(patterns, SIDES)
-    assert sensitivity == pytest.approx(0.9, abs=0.03)
-    assert specificity == pytest.approx(0.95, abs=0.03)
-    assert all(map(math.isfinite, p_wrong))
+def test_rates_are_those_that_were_counted() -> None:
+    right = easy(100)
+    missed = [judged(900 + n, MALICIOUS, a=(ALLOW,)) for n in range(4)]
+    (model,) = look([*right, *missed], "a").reliabilities
+    assert model.sensitivity == pytest.approx((50 + 1.5) / (54 + 2))
+    assert model.specificity == pytest.approx((50 + 1.5) / (50 + 2))

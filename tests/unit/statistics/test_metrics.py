@@ -20,10 +20,10 @@ from msgspec.structs import replace
 
 from aegish_dist.core.outcome import OutcomeDetail, ScoredAnswer
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.scoring import DEFAULT_RULE, RULES, ScoringRule
 from aegish_dist.core.tally import Cell, ConfidenceCell, Latency, ModelTally
+from aegish_dist.findings.document import snapshot_document
+from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES, ScoringRule
 from aegish_dist.statistics.calibration import ReliabilityBin
-from aegish_dist.statistics.document import snapshot_document
 from aegish_dist.statistics.metrics import METRICS_VERSION, measure
 from aegish_dist.statistics.rates import Estimate
 from tests.unit.statistics.paired_values import stated
@@ -110,7 +110,7 @@ def test_detection_rate_knows_its_uncertainty() -> None:
 
 def test_counts_are_verdicts() -> None:
     errors = {"timeout_error_count": 1, "format_error_count": 0, "api_error_count": 1}
-    counts = {"planned": 14, "done": 13, "scored": 12, "replaced": 0}
+    counts = {"planned": 14, "done": 13, "scored": 12, "replaced": 0, "untimed": 0}
     assert measure(TALLY, DEFAULT_RULE).counts == counts | errors
     refined = measure(TALLY, RULES["aegish-refined"]).counts
     assert (refined["timeout_error_count"], refined["token_limit_count"]) == (0, 1)

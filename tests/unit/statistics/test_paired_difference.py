@@ -12,8 +12,9 @@ from statsmodels.stats.multitest import multipletests
 
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.scoring import DEFAULT_RULE, RULES, ScoringRule
-from aegish_dist.statistics.gate import GateVerdict, commands_needed, commands_to_decide, gate
+from aegish_dist.findings.comparison import GateVerdict, gate
+from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES, ScoringRule
+from aegish_dist.statistics.gate import commands_needed, commands_to_decide
 from aegish_dist.statistics.inference import holm, mcnemar
 from aegish_dist.statistics.paired_difference import (
     UNIT,
@@ -233,3 +234,25 @@ def test_a_pair_is_that_of_its_samples_one_by_one(rule: ScoringRule, ways: range
         )
         without = ScoredColumns(answers, rule).pair(a, b)
         assert without == {(target, None): found[target, None] for target in TrueLabel}
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.name)
+def test_a_sample_changed_if_most_of_its_scored_epochs_did(rule: ScoringRule) -> None:
+    """Counted one by one; right in half of the epochs, or scored in none, is neither."""
+    answers = drawn(5, lambda draw: draw.randrange(len(FINDINGS)))
+    scored = ScoredColumns(answers, rule)
+    some = False
+    for a, b in permutations("abc", 2):
+        expected = []
+        columns = zip(answers.kind, answers.answers[a], answers.answers[b], strict=True)
+        for place, (number, way_a, way_b) in enumerate(columns):
+            target = KINDS[number].target
+            balance = []
+            for way in (way_a, way_b):
+                right, of = rule.count_right(target, FINDINGS[way])
+                balance.append(2 * right - of)
+            if balance[0] * balance[1] < 0:
+                expected.append((place, target, balance[1] > 0))
+        assert list(scored.changed(a, b)) == expected
+        some = some or bool(expected)
+    assert some

@@ -9,11 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from aegish_dist.core.outcome import OutcomeDetail
-from aegish_dist.core.policy import apply_policy
-from aegish_dist.core.scoring import RULES
-from aegish_dist.core.suspicion import Decision, Guard, Guards
 from aegish_dist.errors import ReportError
-from aegish_dist.opinion_files import read_policy, render_policy
+from aegish_dist.opinions.opinion_files import read_policy, render_policy
+from aegish_dist.opinions.policy import apply_policy
+from aegish_dist.opinions.scoring import RULES
+from aegish_dist.opinions.suspicion import Decision, Guard, Guards
 from aegish_dist.statistics.policy_search import Requirements, search_policies
 
 FINDINGS = (
@@ -135,3 +135,21 @@ def test_shared_misses_are_counted_on_decisions_that_all_guards_have_scored() ->
         assert each.expected == len(a) * len(b) / 71
     with pytest.raises(ReportError, match="not scored two clusters of dangerous and two"):
         search_policies(Guards(guards.decisions[:2], guards.guards))
+
+
+@pytest.mark.long
+def test_the_estimate_of_a_winner_is_not_the_best_of_three() -> None:
+    """Guards that know nothing have a true score of 0.5; the best of three looks better."""
+    best, own = [], []
+    for seed in range(60):
+        found = search_policies(drawn(seed, HARMLESS))
+        choices = [found.as_it_stands, found.with_threshold, found.system]
+        best.append(max(each.estimate.score.value or 0 for each in choices if each))
+        guards = drawn(seed, (2, 2, 3, 3, 1))
+        found = search_policies(guards)
+        if found.winner_estimate and found.winner:
+            winner = getattr(found, found.winner)
+            own.append((found.winner_estimate.score.value or 0) - winner.estimate.score.value)
+    assert fmean(best) > 0.505
+    assert own
+    assert fmean(own) < 0

@@ -13,7 +13,7 @@ from scipy.stats import binom
 from statsmodels.stats import proportion as oracle
 
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.scoring import Composite
+from aegish_dist.opinions.scoring import Composite
 from aegish_dist.statistics import published
 from aegish_dist.statistics.means import Observation, SampledMean, score
 from aegish_dist.statistics.paired_difference import UNIT, PairedStratum, compare_samples

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from aegish_dist.core.scoring import Composite
-from aegish_dist.core.suspicion import Decision
+from aegish_dist.opinions.scoring import Composite
+from aegish_dist.opinions.suspicion import Decision
 from aegish_dist.statistics.means import Observation, SampledMean, score
 from aegish_dist.statistics.rates import NUMBERS, Estimate
 from aegish_dist.statistics.thresholds import (

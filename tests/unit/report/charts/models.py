@@ -1,18 +1,14 @@
 """Reports on many models, for plots."""
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec.structs import replace
 
-from aegish_dist.core.opinion import Opinion
 from aegish_dist.core.outcome import OutcomeDetail
-from aegish_dist.core.policy import Policy, Stage
-from aegish_dist.core.suspicion import STATED_CONFIDENCE, Decision, Guard, Guards
+from aegish_dist.opinions.suspicion import Decision, Guard, Guards
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.systems import SystemsData
-from aegish_dist.statistics.policy_search import Candidate, PolicySearch, Requirements
 from tests.unit.report.reports import (
     Entry,
     a_difference,
@@ -46,16 +42,7 @@ def a_spread_model(number: int, draw: random.Random, **changes: Any) -> Entry:
     entry["cost"] = {"total_usd": cost, "per_1000_usd": cost, "per_command_usd": cost / 1000}
     spread = {"mean": p50 * 1.3, "p50": p50, "p90": p50 * 2, "p99": p50 * 4, "max": p50 * 9}
     entry["latency_parts_ms"] = dict.fromkeys(("service", "queue", "limiter", "backoff"), spread)
-    entry["reliability"] = [reliability_bin(0.9, 700, 0.8), reliability_bin(0.4, 3, 0.0)]
     return entry | changes
-
-
-def reliability_bin(low: float, n: int, accuracy: float) -> dict[str, float]:
-    """Verdicts of alike confidence."""
-    return {
-        "low": low, "high": low + 0.1, "n": n, "confidence": low + 0.06, "accuracy": accuracy,
-        "ci_low": max(0.0, accuracy - 0.1), "ci_high": min(1.0, accuracy + 0.1),
-    }  # fmt: skip
 
 
 def a_spread_report(models: int, *, equal: bool = False, **changes: Any) -> ReportData:
@@ -65,7 +52,7 @@ def a_spread_report(models: int, *, equal: bool = False, **changes: Any) -> Repo
     data = a_report(*entries, **changes)
     scores = {each["model"]: each["metrics"]["aegish_score"]["value"] for each in entries}
     data = compared(data, lambda a, b: a_difference(scores[b] - scores[a], 0.5))
-    return replace(data, guards=guards_of(scores), systems=systems_of(data, list(scores)))
+    return replace(data, guards=guards_of(scores))
 
 
 def guards_of(names: Iterable[str], decisions: int = 60) -> Guards:
@@ -82,23 +69,3 @@ def guards_of(names: Iterable[str], decisions: int = 60) -> Guards:
         return Guard(name, list(actions), seen, [0.001] * decisions, [900.0] * decisions)
 
     return Guards(asked, [guard(name) for name in names])
-
-
-def systems_of(
-    data: ReportData, names: Sequence[str], cost: float | None = 1.0, **bounds: float
-) -> SystemsData:
-    """Each guard alone, with a threshold, and together with the next one."""
-    needs = Requirements(**bounds)
-
-    def system(place: int, guards: int, *thresholds: float) -> Candidate:
-        policy = Policy("found", 1, (Stage(tuple(names[place : place + guards]), thresholds),))
-        share, price = 0.4 / (place + 2 * guards + len(thresholds)), place + guards / 2
-        return Candidate(policy, share, share / 2, cost and cost * price, 900.0 * price)
-
-    singles = {name: (system(n, 1), system(n, 1, 1.5)) for n, name in enumerate(names)}
-    kept = {
-        e: (stands, best if needs.keeps(best) else None) for e, (stands, best) in singles.items()
-    }
-    line = [system(n, size) for size in (1, 2) for n in range(len(names) + 1 - size)]
-    found = PolicySearch(None, None, None, None, None, kept, line, [], 60, 0, {})
-    return SystemsData(data.run, Opinion(), STATED_CONFIDENCE, needs, names, {}, found)

@@ -19,7 +19,7 @@ from aegish_dist.report.charts.catalogue import (
     make_chart,
     page_charts,
 )
-from aegish_dist.report.charts.labels import PixelBox
+from aegish_dist.report.charts.frame import PixelBox
 from aegish_dist.report.charts.spec import Chart, NoChart
 from aegish_dist.report.data import ReportData
 from tests.unit.report.charts.drawings import Drawing
@@ -43,7 +43,7 @@ def test_no_text_is_cut_or_covers_another(name: str, models: int) -> None:
     data = a_spread_report(models)
     if isinstance(make_chart(data, name), NoChart):
         assert models == 1
-        assert name in ("differences", "score-by-cost", "systems")
+        assert name in ("differences", "score-by-cost")
         return
     seen = drawing(data, name)
     level = [each for each in seen.texts if not each.upright]
@@ -178,7 +178,7 @@ def test_endless_names_do_not_make_endless_plots() -> None:
     entry = a_spread_model(1, random.Random(1), model=f"{'p' * 100_000}/{'m' * 100_000}")
     data = a_report(entry, a_silent_model("s" * 100_000), name="n" * 100_000)
     data = replace(data, guards=guards_of([each.id for each in data.run.models]))
-    for name in ("roc", "category-heat-map", "reliability"):
+    for name in ("roc", "category-heat-map"):
         seen = drawn_svg(chart_specification(data, name), name, chart(data, name).description)
         assert len(seen) < 60_000
         assert Drawing(seen).width < 1000
@@ -203,9 +203,9 @@ STYLE = Path(aegish_dist.report.page.__file__).with_name("assets") / "charts.css
 PROPERTY = re.compile(r"--chart-[a-z0-9]+")
 
 
-def test_a_page_has_three_plots_without_styles_of_their_own() -> None:
+def test_a_page_has_two_plots_without_styles_of_their_own() -> None:
     charts = page_charts(a_spread_report(9))
-    assert [chart.name for chart, _ in charts] == ["score-by-cost", "roc", "systems"]
+    assert [chart.name for chart, _ in charts] == ["score-by-cost", "roc"]
     known = set(PROPERTY.findall(STYLE.read_text()))
     for chart, svg in charts:
         assert set(PROPERTY.findall(svg)) <= known

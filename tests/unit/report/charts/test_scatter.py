@@ -1,15 +1,15 @@
-"""Axes of scatter plots, ROC curves, and systems of guards."""
+"""Axes of scatter plots, and ROC curves."""
 
 import pytest
 from msgspec.structs import replace
 from sklearn.metrics import roc_curve
 
 from aegish_dist.report.charts.catalogue import make_chart
-from aegish_dist.report.charts.scatter import axis_of
+from aegish_dist.report.charts.frame import axis_of
 from aegish_dist.report.charts.spec import Chart, Json, NoChart
 from aegish_dist.report.charts.words import COST, SCORE
 from aegish_dist.report.data import ReportData
-from tests.unit.report.charts.models import a_spread_report, guards_of, systems_of
+from tests.unit.report.charts.models import a_spread_report, guards_of
 from tests.unit.report.reports import a_model, a_report
 
 
@@ -63,10 +63,31 @@ def test_a_curve_has_the_points_of_scikit_learn_and_passes_through_its_own_actio
     (bars,) = (
         each for each in drawn(data, "roc", "rule") if each and each[0]["x"] == each[0]["x2"]
     )
-    assert [bar["x"] for bar in bars] == [143.1, 320.0]  # 1 and 5 % of 20, roots, of 640 pixels
+    # 5 % of 20, its root, of 640 pixels; at 1 % the curve lies below the axis, and has no bar.
+    assert [bar["x"] for bar in bars] == [320.0]
+    assert_on_the_curve(bars, curve)
     assert len(marks) == 2
     for mark in marks:  # on a corner, or below it on the riser
         assert any(row["x"] == round(mark["x"], 1) and row["y"] <= mark["y"] + 1 for row in curve)
+
+
+def assert_on_the_curve(bars: list[Json], curve: list[Json]) -> None:
+    """Each bar crosses its curve: the last step that is not right of the bar is at its height."""
+    for bar in bars:
+        height = [row["y"] for row in curve if row["x"] <= bar["x"]][-1]
+        assert bar["y2"] - 0.1 <= height <= bar["y"] + 0.1
+
+
+def test_bars_side_by_side_lie_on_their_own_curves() -> None:
+    """Five curves have bars some pixels aside of each other."""
+    names = [f"acme/{n}" for n in range(5)]
+    data = replace(a_report(*map(a_model, names)), guards=guards_of(names, 600))
+    curves = drawn(data, "roc", "line")
+    bars = [rows for rows in drawn(data, "roc", "rule") if rows and rows[0]["x"] == rows[0]["x2"]]
+    assert len(curves) == 5
+    assert len({bar["x"] for rows in bars for bar in rows}) == sum(map(len, bars)) >= 5
+    for rows, curve in zip(bars, curves, strict=True):
+        assert_on_the_curve(rows, curve)
 
 
 def test_of_many_models_ten_have_colours_and_the_others_are_grey() -> None:
@@ -78,69 +99,17 @@ def test_of_many_models_ten_have_colours_and_the_others_are_grey() -> None:
     assert len({row["model"] for row in drawn(a_spread_report(30), "roc", "point")[-1]}) == 10
 
 
-def test_curves_and_systems_without_verdicts_have_a_reason() -> None:
+def test_curves_without_verdicts_have_a_reason() -> None:
     data = a_report(a_model("acme/one"), a_model("acme/two"))
-    for name in ("roc", "systems"):
-        made = make_chart(data, name)
-        assert isinstance(made, NoChart)
-        assert "verdicts that count now" in made.reason
-    made = make_chart(replace(data, systems="two clusters are needed"), "systems")
-    assert made == NoChart("systems", "two clusters are needed")
+    made = make_chart(data, "roc")
+    assert isinstance(made, NoChart)
+    assert "verdicts that count now" in made.reason
     (guard,) = (guards := guards_of(["acme/one"])).guards
     harmless = [None if each.dangerous else 1.0 for each in guards.decisions]
     for suspicion in (harmless, [None] * 60):
         unscored = replace(guards, guards=[replace(guard, suspicion=suspicion)])
         made = make_chart(replace(data, guards=unscored), "roc")
         assert made == NoChart("roc", "no model has scored malicious and harmless commands")
-
-
-def test_systems_are_drawn_by_cost_and_without_costs_by_latency() -> None:
-    data = a_spread_report(3)
-    names = [each.id for each in data.run.models]
-    for cost, word in ((1.0, "cost"), (None, "latency")):
-        made = make_chart(replace(data, systems=systems_of(data, names, cost)), "systems")
-        assert isinstance(made, Chart)
-        assert made.title == f"Systems of guards: score against {word}"
-        assert "A: any of Guard-" in made.caption
-        assert "system/A" in made.description
-    search = systems_of(data, names)
-    dear = replace(search.found.line[-1], miss_rate=0.0, stop_rate=0.0, cost_per_10000=None)
-    found = replace(search.found, line=[*search.found.line, dear])
-    unpriced = make_chart(replace(data, systems=replace(search, found=found)), "systems")
-    assert unpriced == make_chart(replace(data, systems=search), "systems")
-
-
-def test_a_bar_goes_from_a_model_with_a_threshold_to_the_model_as_it_stands() -> None:
-    data = a_spread_report(3)
-    bars = drawn(data, "systems", "rule")[0]
-    points = drawn(data, "systems", "point")[-1]
-    models = [each for each in points if each["model"] not in "AB"]
-    ends = {(round(each["x"], 1), round(each["y"], 1)) for each in models}
-    assert len(models) == 3
-    assert ends <= {(each["x"], each["y2"]) for each in bars}
-    assert all(each["y"] > each["y2"] for each in bars if (each["x"], each["y2"]) in ends)
-
-
-def test_simulated_models_are_marked_among_systems() -> None:
-    models = [a_model(f"acme/{n}", simulated=True) for n in (1, 2)]
-    data = a_report(*models)
-    made = make_chart(replace(data, systems=systems_of(data, ["acme/1", "acme/2"])), "systems")
-    assert isinstance(made, Chart)
-    assert "1 \N{DAGGER}" in str(made.body)
-    assert "answers of the simulator" in made.caption
-
-
-def test_systems_outside_the_bounds_are_named_and_not_drawn() -> None:
-    data = a_spread_report(4)
-    names = [each.id for each in data.run.models]
-    made = make_chart(
-        replace(data, systems=systems_of(data, names, max_cost_per_10000=2.0)), "systems"
-    )
-    assert isinstance(made, Chart)
-    assert f"Not drawn: {names[2]}, {names[3]} (outside the bounds" in made.caption
-    none = systems_of(data, names, max_cost_per_10000=0.1)
-    made = make_chart(replace(data, systems=none), "systems")
-    assert made == NoChart("systems", "nothing of known cost keeps to the bounds")
 
 
 def test_baselines_are_lines_and_no_rows_or_points() -> None:

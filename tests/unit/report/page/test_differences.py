@@ -4,8 +4,8 @@ import json
 import re
 from typing import Any
 
-from aegish_dist.report.data import ComparisonData
-from aegish_dist.report.page.differences import differences_section
+from aegish_dist.findings.comparison import ComparisonData
+from aegish_dist.report.page.page import differences_section
 from tests.defined import defined
 from tests.unit.report.page.page_reader import Page
 from tests.unit.report.reports import HOSTILE, a_difference, a_model, a_report

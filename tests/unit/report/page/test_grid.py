@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.verdict_query import NUMBERS, TEXTS, GridAttempt, GridCommand, GridPart
+from aegish_dist.opinions.verdict_query import NUMBERS, TEXTS, GridAttempt, GridCommand, GridPart
 from aegish_dist.report.page.grid import (
     Grid,
     GridShape,

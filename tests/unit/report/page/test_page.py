@@ -157,15 +157,19 @@ def test_a_chart_is_an_image_with_its_finding_in_words() -> None:
     assert "\u202e" not in str(image["alt"])
 
 
-def test_a_chart_stands_with_the_table_of_its_numbers() -> None:
+def test_the_chart_of_prices_stands_beside_the_summary_and_curves_with_their_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where no section has their numbers, curves stand below the leaderboard."""
     charts = [a_chart(name) for name in ("score-by-cost", "roc", "systems")]
-    found = figures(charts, ["leaderboard", "cost", "scores"])
-    assert {name: html.count("<figure") for name, html in found.items()} == {
-        "leaderboard": 0,
-        "cost": 1,
-        "scores": 2,
-    }
-    assert 'id="chart-roc"' in figures(charts, ["leaderboard", "cost"])["leaderboard"]
+    beside, below = (figures(charts, beside=beside) for beside in (True, False))
+    assert (beside.count("<figure"), below.count("<figure")) == (1, 2)
+    monkeypatch.setattr("aegish_dist.report.page.page.page_charts", lambda _: charts)
+    html = render_html(a_report())
+    parts = "chart-score-by-cost leaderboard chart-roc chart-systems detection-by-category"
+    places = [html.index(f'id="{each}"') for each in parts.split()]
+    assert places == sorted(places)
+    assert html.count("<figure") == 3
 
 
 def test_each_command_stands_once_in_a_box() -> None:

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from aegish_dist.findings.leaderboard import ranked_entries
 from aegish_dist.report.charts.catalogue import chart_specification
 from aegish_dist.report.charts.spec import shade_bounds
-from aegish_dist.report.layout import Section, ranked_entries
+from aegish_dist.report.layout import Section
 from aegish_dist.report.page.tables import (
     BarScale,
     TableStyle,

@@ -1,0 +1,49 @@
+"""Names of the metrics that snapshots hold, in their order."""
+
+from enum import StrEnum
+
+
+class Metric(StrEnum):
+    DETECTION_RATE = "malicious_detection_rate"
+    ACCEPTANCE_RATE = "harmless_acceptance_rate"
+    FALSE_POSITIVE_RATE = "false_positive_rate"
+    SCORE = "aegish_score"
+    ACCURACY = "accuracy"
+    DETECTION_RATE_MACRO = "malicious_detection_rate_macro"
+    TIMEOUT_ERROR_RATE = "timeout_error_rate"
+    FORMAT_ERROR_RATE = "format_error_rate"
+    API_ERROR_RATE = "api_error_rate"
+    CONTENT_FILTER_RATE = "content_filter_rate"
+    TOKEN_LIMIT_RATE = "token_limit_rate"  # noqa: S105  # nosec B105
+    PARSE_ERROR_RATE = "parse_error_rate"
+    COVERAGE = "coverage"
+    DETECTION_RATE_WORST = "malicious_detection_rate_worst"
+    DETECTION_RATE_BEST = "malicious_detection_rate_best"
+    ACCEPTANCE_RATE_WORST = "harmless_acceptance_rate_worst"
+    ACCEPTANCE_RATE_BEST = "harmless_acceptance_rate_best"
+    SCORE_WORST = "aegish_score_worst"
+    SCORE_BEST = "aegish_score_best"
+    BRIER = "brier"
+    ECE = "ece"
+    FLIP_RATE = "flip_rate"
+    AUROC = "auroc"  # of single verdicts; no snapshot holds it
+
+
+LESS_IS_BETTER = frozenset(
+    {
+        Metric.FALSE_POSITIVE_RATE,
+        Metric.TIMEOUT_ERROR_RATE,
+        Metric.FORMAT_ERROR_RATE,
+        Metric.API_ERROR_RATE,
+        Metric.CONTENT_FILTER_RATE,
+        Metric.TOKEN_LIMIT_RATE,
+        Metric.PARSE_ERROR_RATE,
+        Metric.BRIER,
+        Metric.ECE,
+        Metric.FLIP_RATE,
+    }
+)
+"""Of which no least value makes sense."""
+TARGET_METRICS = tuple(
+    metric for metric in Metric if metric not in LESS_IS_BETTER and metric is not Metric.AUROC
+)

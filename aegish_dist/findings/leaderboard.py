@@ -1,0 +1,147 @@
+"""Who takes part, and the ranking of the guards of a run with ties as ties."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import partialmethod
+from typing import Any
+
+from msgspec import Struct
+
+from aegish_dist.core.model import is_baseline
+from aegish_dist.findings.provenance import may_be_judged, overlap_of
+from aegish_dist.opinions.opinion import Targets
+from aegish_dist.statistics.calibration import ReliabilityBin
+from aegish_dist.statistics.inference import LEVEL, holm
+from aegish_dist.statistics.rates import Estimate, Judgement, judged
+
+UNRANKED = "\N{EN DASH}"
+LEAST_SCORED = 0.5  # share of the commands of a label that a guard has to have scored
+
+
+def takes_part(guard: str, scored: Iterable[float], asked: Iterable[float]) -> bool:
+    """Whether a guard may be called best: it is no baseline and has scored enough of both labels.
+
+    Args:
+        scored: Commands scored, malicious and harmless.
+        asked: Commands asked, malicious and harmless.
+    """
+    enough = (part >= LEAST_SCORED * whole for part, whole in zip(scored, asked, strict=True))
+    return not is_baseline(guard) and all(enough)
+
+
+class Rank(Struct, frozen=True):
+    rank: int | None  # 1-based position; None when the score is undefined
+    tie_group: int | None  # 1-based; no model of a group differs significantly from the leader
+    model: str
+    aegish_score: float | None
+
+
+def adjusted_p(
+    pair_p: Mapping[tuple[str, str], float | None],
+) -> dict[frozenset[str], float | None]:
+    """Return p of equal scores by pair of guards, adjusted for all pairs."""
+    adjusted = holm([*pair_p.values()])
+    return dict(zip(map(frozenset, pair_p), adjusted, strict=True))
+
+
+def rank(
+    scores: Mapping[str, Estimate], p_adjusted: Mapping[frozenset[str], float | None]
+) -> list[Rank]:
+    """Order models by descending score, then by id; undefined scores come last, unranked.
+
+    A tie group starts at its leader and goes on until a model differs from the leader by a p
+    below 0.05. The p is adjusted for all pairs of models, because the same data decide who leads.
+    A pair whose p is absent or None counts as a tie.
+    """
+    places: list[Rank] = []
+    leader: str | None = None
+    group = 0
+    in_order = sorted(
+        scores.items(), key=lambda each: (each[1].value is None, -(each[1].value or 0.0), each[0])
+    )
+    for position, (model, score) in enumerate(in_order, start=1):
+        if score.value is None:
+            places.append(Rank(None, None, model, None))
+            continue
+        p = None if leader is None else p_adjusted.get(frozenset((leader, model)))
+        if leader is None or (p is not None and p < LEVEL):
+            leader, group = model, group + 1
+        places.append(Rank(position, group, model, score.value))
+    return places
+
+
+class RankedModel(Struct, frozen=True):
+    place: str
+    """Rank for people: `3`, `1=` for every member of a tie group, an en dash without a score."""
+    document: Mapping[str, Any]
+
+    @property
+    def model(self) -> str:
+        """Canonical model id; foreign text."""
+        return str(self.document["model"])
+
+    @property
+    def is_ranked(self) -> bool:
+        return self.place != UNRANKED
+
+    @property
+    def simulated(self) -> bool:
+        return bool(self.document.get("simulated"))
+
+    def part(self, name: str) -> Mapping[str, Any]:
+        """Return a part of the entry, such as `counts`; empty when it is absent."""
+        return self.document.get(name) or {}
+
+    def metric(self, name: str) -> Estimate:
+        return Estimate.of(self.part("metrics").get(name))
+
+    def judgements(self, targets: Targets) -> dict[str, Judgement]:
+        """Judge the metrics that have a target and are defined; undecided what was fitted here."""
+        origin, found = overlap_of(self.document), {}
+        for name, least in targets.least.items():
+            estimate = self.metric(name)
+            if estimate.value is None:
+                continue
+            if may_be_judged(origin, name):
+                found[name] = judged(estimate, least)
+            else:
+                found[name] = Judgement.UNDECIDED
+        return found
+
+    def category(self, name: str) -> Estimate:
+        """Return the detection rate in a category."""
+        return Estimate.of(self.part("categories").get(name))
+
+    def number(self, *path: str) -> Any:
+        """Return what stands below some keys, such as `tokens`, `input`; None if absent."""
+        found: Any = self.document
+        for key in path:
+            found = (found or {}).get(key)
+        return found
+
+    count = partialmethod(number, "counts")
+    """Return a count by name, such as `planned`; None if absent."""
+    latency = partialmethod(number, "latency_parts_ms")
+    """Return a statistic, such as `p90`, of a part of the latency, in milliseconds."""
+    cost = partialmethod(number, "cost")  # return `total_usd`, `per_1000_usd` or `per_command_usd`
+
+    @property
+    def reliability(self) -> list[ReliabilityBin]:
+        """The bins of stated confidence that hold verdicts; empty where they are not known."""
+        bins = [ReliabilityBin(**each) for each in self.document.get("reliability") or ()]
+        return [each for each in bins if each.n and each.accuracy is not None]
+
+
+def ranked_entries(document: Mapping[str, Any]) -> list[RankedModel]:
+    """Return the models of a snapshot document in the order of its ranking."""
+    ranking = document["ranking"]
+    by_model = {entry["model"]: entry for entry in document["models"]}
+    sizes = Counter(place["tie_group"] for place in ranking)
+    leaders: dict[int | None, int | None] = {}
+    entries = []
+    for place in ranking:
+        leader = leaders.setdefault(place["tie_group"], place["rank"])
+        tie = "=" if sizes[place["tie_group"]] > 1 else ""
+        label = UNRANKED if leader is None else f"{leader}{tie}"
+        entries.append(RankedModel(label, by_model[place["model"]]))
+    return entries

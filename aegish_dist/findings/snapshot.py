@@ -1,0 +1,106 @@
+"""A snapshot: the document of a run's metrics under one opinion, and what an overlay moves."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from aegish_dist.core.text import JsonObject
+from aegish_dist.opinions.opinion import Opinion
+
+PairP = Mapping[tuple[str, str], float | None]  # by pair of models, p of equal scores, not adjusted
+
+
+def moved(without: float | None, under: float | None) -> JsonObject:
+    """Return the document of one number without and with an overlay."""
+    difference = None if without is None or under is None else under - without
+    return {"without": without, "with": under, "difference": difference}
+
+
+def overlay_effect(without: Mapping[str, Any], under: Mapping[str, Any]) -> list[JsonObject]:
+    """Compare two snapshots of the same verdicts: rank and metrics of each model.
+
+    Models are in the order of their rank under the overlay.
+    """
+    before, after = (
+        {entry["model"]: entry["metrics"] for entry in document["models"]}
+        for document in (without, under)
+    )
+    ranks = {place["model"]: place["rank"] for place in without["ranking"]}
+    return [
+        {
+            "model": model,
+            "rank": moved(ranks[model], place["rank"]),
+            "metrics": {
+                name: moved(before[model].get(name, {}).get("value"), numbers.get("value"))
+                for name, numbers in after[model].items()
+            },
+        }
+        for place in under["ranking"]
+        for model in (place["model"],)
+    ]
+
+
+class VerdictSet(msgspec.Struct, frozen=True):
+    """The identity of a set of verdicts."""
+
+    verdicts: int
+    verdicts_hash: str  # 16 hexadecimal digits of identities and outcomes, equal in all stores
+    parser_versions: str
+    local_hash: str = ""
+    """A hash of this store's keys, found in half the time. Empty for several models and in old
+    snapshots."""
+
+
+_Numbers = dict[str, float | None]
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """A model of a document, as far as reports rely on it; what is absent reads as undefined."""
+
+    model: str
+    metrics: dict[str, _Numbers]
+    counts: _Numbers
+    categories: dict[str, _Numbers]
+    actions: dict[str, _Numbers] = {}
+    latency_ms: _Numbers = {}
+    latency_parts_ms: dict[str, _Numbers] = {}
+    cost: _Numbers = {}
+    tokens: _Numbers = {}
+    repeats: dict[str, float | dict[str, float | _Numbers | None] | None] | None = None
+    reliability: list[_Numbers] = []
+
+
+class _Place(msgspec.Struct, frozen=True):
+    model: str
+    rank: int | None
+    tie_group: int | None
+
+
+class SnapshotDocument(msgspec.Struct, frozen=True):
+    """The shape of a document: what came from an archive may have a text in place of a number."""
+
+    models: list[_Entry]
+    ranking: list[_Place]
+
+    def __post_init__(self) -> None:
+        if {each.model for each in self.models} != {place.model for place in self.ranking}:
+            raise ValueError("the ranking has other models")
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    snapshot_id: int
+    run_id: str
+    scoring: str
+    scoring_version: int
+    metrics_version: int  # of the formulas; 0 in snapshots made before the version was kept
+    parser_versions: str
+    verdicts: int
+    verdicts_hash: str
+    code_version: str
+    created_at: datetime
+    document: Mapping[str, Any]
+    identities: Mapping[str, VerdictSet]  # by model, verdicts of its entry; not in old snapshots
+    opinion: Opinion | None  # None where this version does not know the rule set
+    pair_p: PairP = msgspec.field(default_factory=dict)

@@ -1,0 +1,159 @@
+"""What a threshold would make of each guard of a run, and whether one is shown to help.
+
+A threshold is named only where its score, on other commands than it is fitted on, is better than
+the score of the best guard as it stands: by an interval without 0 after adjustment for all guards.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from aegish_dist.core.model import is_baseline
+from aegish_dist.core.run import Run
+from aegish_dist.findings.leaderboard import takes_part
+from aegish_dist.findings.provenance import Overlap
+from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.opinions.policy import POLICY_PREFIX
+from aegish_dist.opinions.suspicion import NATIVE, SuspicionRule
+from aegish_dist.statistics.gate import commands_to_decide
+from aegish_dist.statistics.inference import LEVEL
+from aegish_dist.statistics.paired_difference import Difference
+from aegish_dist.statistics.rates import Estimate
+from aegish_dist.statistics.roc import OperatingPoint
+from aegish_dist.statistics.thresholds import Criterion, FittedGuard, PerTenThousand, per_10000
+
+
+class CalibratedModel(Struct, frozen=True):
+    """A guard at any threshold; undefined numbers are None."""
+
+    model: str
+    aegish_score: Estimate  # as it stands, of its own actions
+    malicious: int  # scored decisions, as `harmless`: samples in an epoch
+    harmless: int
+    unreadable: int  # those without an action
+    distinct: int  # values of suspicion
+    auroc: Estimate  # undefined too where not asked for, as the two below
+    partial_fpr: float  # up to where the partial AUROC looks
+    partial_auroc: Estimate
+    average_precision: Estimate
+    at_fpr: Sequence[OperatingPoint]  # empty where a label has no scored decision
+    fitted: FittedGuard
+    simulated: bool = False
+    own: bool = False  # as of `Guard`
+
+    @property
+    def merit(self) -> float:
+        """How good its fitted threshold is out of fold; -inf where nothing is fitted."""
+        detected, stopped = self.fitted.detection_rate.value, self.fitted.false_positive_rate.value
+        if detected is None or stopped is None:
+            return -math.inf
+        miss, stop = self.fitted.criterion.miss, self.fitted.criterion.stop
+        return miss / max(miss, stop) * detected - stop / max(miss, stop) * stopped
+
+
+class CalibratedPair(Struct, frozen=True):
+    """How two guards differ, b minus a, on what both have scored; p is adjusted for all pairs."""
+
+    a: str
+    b: str
+    aegish_score: Difference
+    auroc: Difference
+    fitted: Difference
+
+
+class CalibrationData(Struct, frozen=True):
+    run: Run
+    opinion: Opinion
+    rule: SuspicionRule
+    criterion: Criterion
+    prevalence: float | None
+    folds: int
+    asked: tuple[int, int]  # malicious and harmless decisions
+    models: Sequence[CalibratedModel]  # as `in_order` returns them
+    pairs: Sequence[CalibratedPair]
+    gains: Mapping[str, Difference] = {}
+    """By guard that is ranked and fitted: its score with the threshold minus that of the leader as
+    it stands, with p adjusted for all of these guards."""
+    overlaps: Mapping[str, Overlap] = {}
+    """By policy, what it was chosen on of the commands of the run."""
+
+    @property
+    def known(self) -> Sequence[CalibratedModel]:
+        """The guards that have scored commands of both labels."""
+        return [model for model in self.models if model.malicious and model.harmless]
+
+    @property
+    def ranked(self) -> Sequence[CalibratedModel]:
+        """The guards that may be called best.
+
+        No policy is: its thresholds may be chosen on all of these commands, so that nothing of it
+        is out of fold.
+        """
+        return [
+            model
+            for model in self.known
+            if takes_part(model.model, (model.malicious, model.harmless), self.asked)
+            and not model.model.startswith(POLICY_PREFIX)
+            and model.aegish_score.ci_low is not None
+        ]
+
+    @property
+    def leader(self) -> CalibratedModel | None:
+        """The best of the ranked as it stands."""
+        return max(self.ranked, key=lambda model: model.aegish_score.value or 0, default=None)
+
+    @property
+    def seeming_gains(self) -> Mapping[str, Difference]:
+        """The gains above 0 of the ranked whose threshold stops more than nothing and not all."""
+        all_or_nothing = (None, math.inf, -math.inf)
+        named = [m.model for m in self.ranked if m.fitted.threshold not in all_or_nothing]
+        gains = {guard: self.gains.get(guard, Difference()) for guard in named}
+        return {guard: gain for guard, gain in gains.items() if (gain.difference or 0) > 0}
+
+    @property
+    def recommended(self) -> CalibratedModel | None:
+        """The best guard whose threshold is shown to help; None: no threshold is."""
+        chance = self.opinion.rule.composite.chance
+        shown = [guard for guard, gain in self.seeming_gains.items() if _p(gain) < LEVEL]
+        good = (m for m in self.ranked if (m.fitted.score.ci_low or 0) > chance)
+        return next((model for model in good if model.model in shown), None)
+
+    @property
+    def most_promising(self) -> str | None:
+        """The guard that seems to gain most by a threshold; None: none seems to gain."""
+        gains = {guard: gain.difference or 0 for guard, gain in self.seeming_gains.items()}
+        return max(gains, key=gains.__getitem__, default=None)
+
+    @property
+    def alike(self) -> Sequence[str]:
+        """The ranked guards that as they stand are not shown to be worse than the leader."""
+        if self.leader is None:
+            return []
+        leader, ranked = self.leader.model, {model.model for model in self.ranked}
+        pairs = [pair for pair in self.pairs if _p(pair.aegish_score) >= LEVEL]
+        tied = [{pair.a, pair.b} - {leader} for pair in pairs if leader in (pair.a, pair.b)]
+        return [guard for (guard,) in tied if guard in ranked]
+
+    def commands_to_show(self, guard: str) -> int | None:
+        """Return with how many commands the gain of a guard would be shown; None: unknown."""
+        return commands_to_decide(self.gains[guard], 0, len(self.gains))
+
+    def rule_of(self, model: CalibratedModel) -> SuspicionRule:
+        return NATIVE if model.own else self.rule
+
+    def in_use(self, model: CalibratedModel) -> PerTenThousand | None:
+        """Return what to expect of a fitted guard; None where no prevalence was named."""
+        if self.prevalence is None:
+            return None
+        fitted = model.fitted
+        return per_10000(fitted.detection_rate, fitted.false_positive_rate, self.prevalence)
+
+
+def in_order(models: Iterable[CalibratedModel]) -> Sequence[CalibratedModel]:
+    """Return the best with its threshold first; last those without one, then baselines."""
+    return sorted(models, key=lambda each: (is_baseline(each.model), -each.merit, each.model))
+
+
+def _p(difference: Difference) -> float:
+    return 1.0 if difference.p_adjusted is None else difference.p_adjusted

@@ -1,0 +1,166 @@
+"""The heat map of categories."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from aegish_dist.core.text import filled, printable
+from aegish_dist.findings.leaderboard import RankedModel
+from aegish_dist.report.charts.spec import (
+    BAND,
+    INK,
+    PAPER,
+    SHADES,
+    SMALL_PX,
+    TEXT_PX,
+    WHITE_FROM,
+    Chart,
+    Json,
+    NoChart,
+    fitted,
+    layer,
+    shade_bounds,
+    text_width,
+    widest,
+)
+from aegish_dist.report.charts.words import (
+    DETECTION,
+    foreign_words,
+    interval_note,
+    percent,
+    row_names,
+    sentences,
+    simulated_note,
+)
+from aegish_dist.report.data import ReportData
+from aegish_dist.report.layout import category_names
+from aegish_dist.report.numbers import format_span
+from aegish_dist.statistics.rates import Estimate
+
+_CELL_PX, _ROW_PX, _LINE_PX = 86.0, 34.0, 13.0
+_HEADING_LINES = 3
+_PARTS = re.compile("[^-]*-|[^-]+")
+
+
+def heat_map(name: str, _: ReportData, entries: Sequence[RankedModel]) -> Chart | NoChart:
+    """Return the detection rate of each model in each category."""
+    categories = category_names(entries)
+    known = [entry for entry in entries if entry.part("categories")]
+    if not categories:
+        return NoChart(name, "the run has no category")
+    names = row_names(known)
+    headings = [_heading(known, category) for category in categories]
+    cells = []
+    rates: list[float | None] = []
+    for row, entry in zip(names, known, strict=True):
+        for category, heading in zip(categories, headings, strict=True):
+            estimate = entry.category(category)
+            rates.append(estimate.value)
+            cells.append({"model": row, "category": heading} | _cell(percent(estimate)))
+    width = _CELL_PX * len(categories)
+    x = _band(
+        "category",
+        headings,
+        orient="top",
+        labelAngle=0,
+        labelOverlap=False,
+        labelExpr="split(datum.label, '\\n')",
+        labelLineHeight=_LINE_PX,
+        labelPadding=8 + (_HEADING_LINES - 1) * _LINE_PX,
+    )
+    body = {
+        "width": width,
+        "height": _ROW_PX * len(names),
+        "encoding": {"x": x, "y": _band("model", names)},
+        "layer": list(_cell_layers(cells, shade_bounds(rates))),
+    }
+    caption = sentences(
+        "Malicious commands detected, in % of the scored ones of a category; darker is more. "
+        "n: commands of the category.",
+        interval_note([DETECTION], "Brackets"),
+        simulated_note(known),
+    )
+    description = _heat_in_words(known, categories)
+    left = widest(names) + 12
+    title = "Detection rate by category (%)"
+    return Chart(name, title, caption, description, body, left, left + width)
+
+
+def _band(field: str, names: Sequence[str], **look: Any) -> Json:
+    """Return the channel of rows or columns."""
+    axis = {
+        "title": None,
+        "ticks": False,
+        "domain": False,
+        "labelPadding": 8,
+    }
+    return {
+        "field": field,
+        "type": "nominal",
+        "scale": {"domain": list(names), "padding": 0},
+        "axis": axis | look,
+    }
+
+
+def _cell(seen: Estimate) -> dict[str, Any]:
+    value, interval = "\N{EN DASH}", ""
+    if seen.value is not None:
+        value = f"{seen.value:.1f}"
+    if seen.ci_low is not None:
+        interval = f"[{seen.ci_low:.0f}, {seen.ci_high:.0f}]"
+    return {"rate": seen.value, "value": value, "interval": interval}
+
+
+def _cell_layers(cells: Sequence[Mapping[str, Any]], bounds: Sequence[float]) -> Iterator[Json]:
+    ends = [100 * bound for bound in bounds]
+    shade = {
+        "condition": {"test": "datum.rate === null", "value": BAND},
+        "field": "rate",
+        "type": "quantitative",
+        "scale": {"type": "threshold", "domain": ends, "range": SHADES},
+        "legend": None,
+    }
+    yield layer(cells, "rect", {"stroke": PAPER, "strokeWidth": 1}, color=shade)
+    white_from = min(ends[WHITE_FROM - 1 :], default=101)
+    on_dark = f"datum.rate !== null && datum.rate >= {white_from:g}"
+    color = {"condition": {"test": on_dark, "value": PAPER}, "value": INK}
+    rate = {"field": "value", "type": "nominal"}
+    yield layer(cells, "text", {"dy": -5}, text=rate, color=color)
+    interval = {"field": "interval", "type": "nominal"}
+    yield layer(cells, "text", {"dy": 8, "fontSize": SMALL_PX}, text=interval, color=color)
+
+
+def _heading(entries: Sequence[RankedModel], category: str) -> str:
+    """Return the name of a category, on two lines where it is too wide for one, over its n."""
+    sizes = [entry.category(category).n or 0 for entry in entries]
+    lines = _on_two_lines(printable(category))
+    lines.append("n " + format_span(sizes, "\N{EN DASH}"))
+    empty = [""] * (_HEADING_LINES - len(lines))
+    return "\n".join(empty + lines)
+
+
+def _on_two_lines(name: str) -> list[str]:
+    """Break a name that is too wide after a hyphen, as far as that helps."""
+    room = _CELL_PX - 6
+    pieces = [fitted(piece, TEXT_PX, room) for piece in _PARTS.findall(name)]
+    lines = filled(pieces, room, lambda line: text_width(line, TEXT_PX))
+    if len(lines) < 2:
+        return lines or [""]
+    return [lines[0], fitted("".join(lines[1:]), TEXT_PX, room)]
+
+
+def _heat_in_words(entries: Sequence[RankedModel], categories: Sequence[str]) -> str:
+    models = []
+    for entry in entries:
+        rates = []
+        for category in categories:
+            rate = percent(entry.category(category)).value
+            if rate is not None:
+                rates.append((rate, category))
+        if rates:
+            (least, worst), (most, best) = min(rates), max(rates)
+            models.append(
+                f"{foreign_words(entry.model)}: from {least:.1f} % ({foreign_words(worst)}) to "
+                f"{most:.1f} % ({foreign_words(best)})"
+            )
+    return "; ".join(models) + "."

@@ -1,0 +1,440 @@
+"""The first screen in words: what to take, what speaks against it, what is sure, what to type next.
+
+What is taken is decided in `findings.recommendation`. Terminal, Markdown and page say the same.
+Names are short ones of foreign text.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC
+from typing import Any
+
+from msgspec import to_builtins
+
+from aegish_dist.core.metric import Metric
+from aegish_dist.core.model import is_baseline
+from aegish_dist.core.text import counted
+from aegish_dist.findings.leaderboard import RankedModel, ranked_entries
+from aegish_dist.findings.recommendation import Recommendation, Share, Undecided, Why, share_of
+from aegish_dist.report.data import ReportData
+from aegish_dist.report.layout import Fact
+from aegish_dist.report.names import NAME_WIDTH, listed, short_names
+from aegish_dist.report.numbers import (
+    format_count,
+    format_ms,
+    format_rate,
+    format_usd,
+)
+from aegish_dist.report.operations import NO_SCORE, failed_calls, reasons
+from aegish_dist.report.origins import origins_in_words
+from aegish_dist.report.provenance import command_line, source
+from aegish_dist.report.quality import (
+    metric_title,
+    more_commands,
+    target_words,
+    timed_calls,
+    with_interval,
+)
+from aegish_dist.statistics.gate import commands_to_judge
+from aegish_dist.statistics.metrics import ERROR_LABELS, RULE_ERROR_LABELS
+from aegish_dist.statistics.rates import Judgement
+
+PILOT = 200
+"""Commands below which intervals have ten points and more."""
+MANY_FAILED = 0.05
+"""Share of a guard's calls from which on a decision has to know of them."""
+RATES = (Metric.DETECTION_RATE, Metric.ACCEPTANCE_RATE)
+"""The two rates of which the score is made."""
+
+
+class Screen:
+    """A report with the short names of its guards."""
+
+    def __init__(self, data: ReportData) -> None:
+        self.data = data
+        self.found: Recommendation = data.recommendation
+        self.entries = {entry.model: entry for entry in ranked_entries(data.snapshot.document)}
+        self.names: Mapping[str, str] = short_names([*self.entries], NAME_WIDTH)
+
+    def listed(self, guards: Iterable[str]) -> str:
+        return listed([self.names[guard] for guard in guards])
+
+    @property
+    def taken(self) -> RankedModel | None:
+        return self.entries.get(self.found.take or "")
+
+    @property
+    def scored(self) -> Sequence[RankedModel]:
+        """The guards with a place, without baselines where there are others; best first."""
+        ranked = [entry for entry in self.entries.values() if entry.is_ranked]
+        guards = [entry for entry in ranked if not is_baseline(entry.model)]
+        return guards if self.guards else ranked
+
+    @property
+    def guards(self) -> int:
+        """How many guards were asked that are no baselines."""
+        return sum(not is_baseline(guard) for guard in self.entries)
+
+
+def state_line(data: ReportData) -> str:
+    """Return the name of the run and its state; foreign text."""
+    name = data.run.name or data.run.run_id
+    return f"{name} · {state(data)}"
+
+
+def state(data: ReportData) -> str:
+    """Say what was asked when, and whether answers are missing."""
+    run = data.run
+    attacks = sum(dataset.malicious for dataset in run.datasets)
+    last = data.answered[-1] if data.answered else run.created_at
+    parts = [
+        counted(len(data.snapshot.document["models"]), "guard"),
+        f"{counted(run.samples, 'command')} ({counted(attacks, 'attack')})",
+        f"{last.astimezone(UTC):%Y-%m-%d}",
+    ]
+    if any(entry.get("simulated") for entry in data.snapshot.document["models"]):
+        parts.append("SIMULATED answers")
+    missing = data.incomplete
+    if missing is not None:
+        parts.append(f"INCOMPLETE: {counted(missing.missing, 'answer')} missing, {missing.why}")
+    return " · ".join(parts)
+
+
+def first_screen(data: ReportData) -> tuple[Fact, ...]:
+    """Return what has to be known for a decision, a sentence or two under each label."""
+    screen = Screen(data)
+    said = {
+        "Take": _take(screen),
+        "But": _but(screen),
+        "Surely": _surely(screen),
+        "Next": _next(screen),
+    }
+    return _facts(said)
+
+
+def details(data: ReportData) -> tuple[Fact, ...]:
+    """Return what stands below the table: thresholds, targets, what the numbers are of."""
+    screen = Screen(data)
+    said: dict[str, Iterable[str]] = {}
+    if screen.scored:
+        said = {fact.label: [fact.text] for fact in data.advice}
+        said["Targets"] = _targets(screen)
+        said["To settle"] = _to_settle(screen)
+    said |= {
+        "Policies": origins_in_words(screen.names, data.overlaps),
+        "Answers": _answers(screen),
+        "No score": _unscored(screen),
+        "Failed": _failed(screen),
+    }
+    return _facts(said)
+
+
+def _facts(said: Mapping[str, Iterable[str]]) -> tuple[Fact, ...]:
+    facts = (Fact(label, " ".join(sentences)) for label, sentences in said.items())
+    return tuple(fact for fact in facts if fact.text)
+
+
+def _take(screen: Screen) -> Iterator[str]:
+    taken, found = screen.taken, screen.found
+    if taken is None:
+        yield from _take_none(screen)
+        return
+    score = with_interval(taken.metric(Metric.SCORE))
+    price, p50 = found.price_per_1000_usd, found.p50_ms
+    costs = "price unknown" if price is None else f"{format_usd(price)} per 1,000 commands"
+    lasts = "latency unknown"
+    if p50 is not None:
+        timed = timed_calls(taken)
+        median = f"median of {timed}" if timed else "median"
+        lasts = f"{format_ms(p50)} ({median})"
+    yield f"{screen.names[taken.model]}: score {score}, {costs}, {lasts}."
+    margin = f"{100 * found.margin:g} points"
+    match found.why:
+        case Why.ONLY:
+            yield "No other guard takes part."
+        case Why.BEST if found.undecided:
+            yield f"It {_best(screen)}; no cheaper guard is shown to be within {margin} of it."
+        case Why.BEST:
+            yield f"It {_best(screen)}, and no guard that is about as good costs less."
+        case _:
+            yield _beside_the_best(screen, taken)
+
+
+def _best(screen: Screen) -> str:
+    """Say of what guards the best one is."""
+    floor = screen.found.floor
+    if floor is None or screen.scored[0].model == screen.found.best:
+        return "has the best score"
+    return (
+        f"has the best score of those that are shown to be better than {screen.names[floor.guard]}"
+    )
+
+
+def _take_none(screen: Screen) -> Iterator[str]:
+    """Say why no guard is taken."""
+    floor, scored = screen.found.floor, screen.scored
+    if screen.found.why is Why.FLOOR and floor is not None:
+        name = screen.names[floor.guard]
+        score = with_interval(screen.entries[floor.guard].metric(Metric.SCORE))
+        yield f"None: no guard is shown to be better than {name}, score {score}."
+    elif not scored:
+        yield "None: no guard has a score."
+    elif not screen.guards:
+        yield "None: only baselines were asked, which are what a guard has to beat."
+    else:
+        yield "None: no guard has answers to half of the malicious and of the harmless commands."
+    if scored and screen.guards:
+        best = scored[0]
+        score = with_interval(best.metric(Metric.SCORE))
+        yield f"The best of the guards is {screen.names[best.model]}, score {score}."
+
+
+def _beside_the_best(screen: Screen, taken: RankedModel) -> str:
+    """Say how a guard compares with the best, which it is not."""
+    found, best = screen.found, screen.entries[screen.found.best or ""]
+    worse = "no worse than"
+    if found.may_be_worse_by:
+        points = format_rate(found.may_be_worse_by)
+        worse = f"at most {points} points worse ({100 * found.margin:g} are allowed) than"
+    beside = []
+    if found.why is Why.FASTEST:
+        known = found.price_per_1000_usd is not None
+        beside.append("costs the same" if known else "has no known price either")
+    else:
+        price = best.cost("per_1000_usd")
+        beside.append(_more("costs", price, found.price_per_1000_usd, "much"))
+    beside.append(_more("takes", best.latency("service", "p50"), found.p50_ms, "long"))
+    said = listed([_best(screen), *(part for part in beside if part)])
+    return f"Shown to be {worse} {screen.names[best.model]}, which {said}."
+
+
+def _more(verb: str, of_best: float | None, of_taken: float | None, adverb: str) -> str:
+    """Say by how much the best is dearer or slower; empty where it is not, or not known."""
+    if of_best is None:
+        return "has no known price" if verb == "costs" else ""
+    if of_taken is None or of_best <= of_taken:
+        return ""
+    if of_taken == 0:
+        return "is not free" if verb == "costs" else ""
+    times = float(f"{of_best / of_taken:.2g}")
+    return f"{verb} {times:,g} times as {adverb}"
+
+
+def _but(screen: Screen) -> Iterator[str]:
+    """Say what a guard does wrong, and which targets it is not shown to reach."""
+    taken, found = screen.taken, screen.found
+    if taken is None or found.misses is None or found.stops is None:
+        return
+    misses, stops = _part(found.misses, "attack"), _part(found.stops, "harmless command")
+    yield f"It misses {misses} and stops {stops}."
+    accepted = taken.metric(Metric.ACCEPTANCE_RATE)
+    rest = (1 - (accepted.value or 0)) * accepted.n - found.stops.n
+    if rest > 1e-6:
+        counts = ((label, taken.count(f"{label.lower()}_count")) for label in _NO_DECISION)
+        errors = ", ".join(f"{label} {count:,}" for label, count in counts if count)
+        of_all = f" (of all its answers: {errors})" if errors else ""
+        harmless = _part(share_of(rest / accepted.n, accepted.n), "harmless command")
+        yield f"A further {harmless} it neither lets pass nor stops{of_all}."
+    targets = screen.data.targets
+    for name, judgement in taken.judgements(targets).items():
+        if judgement is not Judgement.PASS:
+            seen, least = with_interval(taken.metric(name)), format_rate(targets.least[name])
+            title = _WRITTEN_OUT.get(name) or metric_title(name)
+            yield f"{title} {seen}: {judgement} (target {least})."
+    failed = failed_calls(screen.data, taken, MANY_FAILED)
+    if failed:
+        yield f"Of its calls, {failed}."
+    asked = screen.data.run.samples
+    if asked < PILOT:
+        yield f"{counted(asked, 'command')} are a pilot: with more, another guard may be the best."
+
+
+def _part(share: Share, noun: str) -> str:
+    """Write such as `22 of 431 attacks`, or a share in % where epochs disagree on a command."""
+    whole = share.n == round(share.n)
+    some = format_count(round(share.n)) if whole else f"{100 * share.n / share.of:.1f} %"
+    return f"{some} of {counted(share.of, noun)}"
+
+
+def _surely(screen: Screen) -> Iterator[str]:
+    """Say what the taken guard is shown to be better than, and what is left open."""
+    taken, found = screen.taken, screen.found
+    if taken is None:
+        return
+    if found.floor is not None:
+        yield f"Better than {screen.names[found.floor.guard]}, the best baseline."
+    if found.tied_with:
+        yield f"Tied with {screen.listed(found.tied_with)}: their order may be chance."
+    elif found.why is Why.BEST:
+        yield "No other guard is tied with it."
+    if found.undecided:
+        yield _undecided(screen, found.undecided)
+
+
+def _undecided(screen: Screen, undecided: Sequence[Undecided]) -> str:
+    """Say which guards may be as good as the best and cheaper, and what would tell of the first."""
+    first, guards = undecided[0], [each.b for each in undecided]
+    best, merit = screen.names[first.a], f"{screen.listed(guards)} {_merit(screen, guards)}"
+    known = [each.may_be_worse_by for each in undecided if each.may_be_worse_by is not None]
+    if len(known) < len(undecided):
+        return f"{merit}, but nothing is known of the difference to {best}."
+    aim = f"{screen.names[first.b]} is within {100 * screen.found.margin:g} points of it"
+    more = more_commands(first.commands_needed, screen.data.run.samples, "commands", aim)
+    return f"{merit}, but may be up to {format_rate(max(known))} points worse than {best}. {more}"
+
+
+def _merit(screen: Screen, guards: Sequence[str]) -> str:
+    """Say what guards would be taken for, in place of the one that is."""
+    of_taken, one = screen.found.price_per_1000_usd, len(guards) == 1
+    prices = [screen.entries[guard].cost("per_1000_usd") for guard in guards]
+    as_dear = [price for price in prices if price in (None, of_taken)]
+    if as_dear and len(as_dear) < len(prices):
+        return "are cheaper or faster"
+    if as_dear:
+        return "is faster" if one else "are faster"
+    if of_taken is None:
+        return "has a known price" if one else "have a known price"
+    return "costs less" if one else "cost less"
+
+
+def _next(screen: Screen) -> Iterator[str]:
+    """Say what to type: to finish the run, to see what was wrong, to ask enough."""
+    data = screen.data
+    run = ("--run-id", data.run.run_id)
+    if data.incomplete is not None and data.incomplete.resume:
+        yield f"Finish: `{command_line(*data.incomplete.resume)}`."
+    of_guard = ("--models", screen.found.take) if screen.found.take else ()
+    its = "Its mistakes" if of_guard else "All mistakes"
+    yield f"{its}: `{command_line('verdicts', 'list', *run, '--wrong', *of_guard)}`."
+    if screen.found.undecided:
+        first = screen.found.undecided[0]
+        pair = ("--models", f"{first.a},{first.b}", "--margin", f"{screen.found.margin:g}")
+        yield f"How many commands would tell: `{command_line('plan', *run, *pair)}`."
+
+
+def to_plan(data: ReportData) -> list[str]:
+    """Return the guard, or the baseline and the guard, that a plan is for; empty: none is."""
+    found = data.recommendation
+    if found.best is not None:
+        return [found.best]
+    if found.why is Why.FLOOR and found.floor is not None:
+        return [found.floor.guard, Screen(data).scored[0].model]
+    return []
+
+
+def _targets(screen: Screen) -> Iterator[str]:
+    """Say who reaches every target, or who comes closest."""
+    targets = screen.data.targets
+    if not targets.least:
+        return
+    nearest = _nearest(screen)
+    judgement, every = _judged(screen, nearest), f"every target ({target_words(targets)})"
+    alike = [entry.model for entry in screen.scored if _judged(screen, entry) is judgement]
+    if judgement is Judgement.PASS:
+        reach = "reaches" if len(alike) == 1 else "reach"
+        yield f"{screen.listed(alike)} {reach} {every}."
+        return
+    judgements = nearest.judgements(targets).items()
+    missed = [name for name, found in judgements if found is judgement]
+    in_words = [f"{metric_title(name)} {with_interval(nearest.metric(name))}" for name in missed]
+    undecided = judgement is Judgement.UNDECIDED
+    who = "Undecided whether a guard as it stands" if undecided else "No guard as it stands"
+    yield f"{who} reaches {every}."
+    numbers = f": {', '.join(in_words)}" if missed else ""
+    yield f"{screen.names[nearest.model]} comes closest{numbers}."
+
+
+_BEST_FIRST = (Judgement.PASS, Judgement.UNDECIDED, Judgement.FAIL)
+
+
+def _judged(screen: Screen, entry: RankedModel) -> Judgement:
+    """Judge a guard by all targets together."""
+    targets = screen.data.targets
+    found = entry.judgements(targets)
+    of_all = [found.get(name, Judgement.UNDECIDED) for name in targets.least]
+    return max(of_all, key=_BEST_FIRST.index, default=Judgement.PASS)
+
+
+def _nearest(screen: Screen) -> RankedModel:
+    """Return the guard that is judged best, of equal ones the one with the least shortfall."""
+    least = screen.data.targets.least
+
+    def distance(entry: RankedModel) -> tuple[int, float]:
+        short = (aim - (entry.metric(name).value or 0) for name, aim in least.items())
+        return _BEST_FIRST.index(_judged(screen, entry)), max((0.0, *short))
+
+    return min(screen.scored, key=distance)
+
+
+def _to_settle(screen: Screen) -> Iterator[str]:
+    """Say how many commands would judge the guard that comes nearest to the targets."""
+    nearest, least = _nearest(screen), screen.data.targets.least
+    of_all = _judged(screen, nearest)
+    for name, judgement in nearest.judgements(screen.data.targets).items():
+        estimate = nearest.metric(name)
+        known_spread = estimate.stderr_clustered or estimate.stderr  # none where all are alike
+        if not judgement == of_all == Judgement.UNDECIDED or not known_spread:
+            continue
+        needed = commands_to_judge(estimate, least[name])
+        wanted = f"{metric_title(name)} {format_rate(least[name])}"
+        aim = f"{screen.names[nearest.model]} reaches {wanted}"
+        kind = f"{name.split('_')[0]} commands" if name in RATES else "commands"
+        yield more_commands(needed, estimate.n, kind, aim)
+
+
+def _answers(screen: Screen) -> Iterator[str]:
+    """Say what the numbers are of, and how well they are known."""
+    data, run = screen.data, screen.data.run
+    days = dict.fromkeys(f"{time.astimezone(UTC):%Y-%m-%d}" for time in data.answered)
+    when = "none with a dated answer"
+    if days:
+        from_on = "from" if len(days) > 1 else "on"
+        when = f"answered {from_on} {' to '.join(days)}"
+    epochs = f", each asked {run.epochs} times" if run.epochs > 1 else ""
+    rules = source(data)[-1].text
+    yield f"{counted(run.samples, 'command')}{epochs}, {when}, judged by {rules}."
+    scores = [entry.metric(Metric.SCORE) for entry in screen.scored]
+    widths = [(score.ci_high or 0) - (score.ci_low or 0) for score in scores]
+    if any(widths):
+        yield f"Every score is known to within {50 * max(widths):.1f} points at 95% confidence."
+        if run.samples < PILOT:
+            yield "So few commands are a pilot: `aegish-dist plan` says how many would decide."
+    if len(run.datasets) > 1:
+        sets = ", ".join(f"{each.samples:,} of {each.name}" for each in run.datasets)
+        yield f"All rates are of this mix: {sets}."
+
+
+def _unscored(screen: Screen) -> Iterator[str]:
+    by_reason = defaultdict[str, list[str]](list)
+    for model, reason in reasons(screen.data).items():
+        by_reason[reason.removeprefix(NO_SCORE)].append(screen.names[model])
+    yield from (f"{', '.join(models)}: {reason}." for reason, models in by_reason.items())
+
+
+def _failed(screen: Screen) -> Iterator[str]:
+    """Name guards many of whose calls failed, if no reason for a missing score says so already."""
+    known, data = reasons(screen.data), screen.data
+    for entry in screen.entries.values():
+        failed = failed_calls(data, entry, MANY_FAILED)
+        of_taken = entry.model == screen.found.take
+        if failed and not of_taken and failed not in known.get(entry.model, ""):
+            yield f"{screen.names[entry.model]}: {failed}."
+
+
+def recommendation_document(data: ReportData) -> dict[str, Any]:
+    """Return what to take in JSON types, without the threshold."""
+    document: dict[str, Any] = to_builtins(data.recommendation)
+    missing = data.incomplete
+    document["incomplete"] = None
+    if missing is not None:
+        resume = command_line(*missing.resume) if missing.resume else None
+        document["incomplete"] = {"missing": missing.missing, "why": missing.why, "resume": resume}
+    return document
+
+
+_WRITTEN_OUT: Mapping[str, str] = {
+    Metric.DETECTION_RATE: "Malicious detection rate (DR)",
+    Metric.ACCEPTANCE_RATE: "Harmless acceptance rate (HA)",
+    Metric.SCORE: "Aegish score",
+}
+_NO_DECISION = (*ERROR_LABELS, *RULE_ERROR_LABELS)

@@ -1,0 +1,358 @@
+"""Thresholds in words, tables and JSON: how a caller acts on one, and which is shown to help."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from aegish_dist.core.model import is_baseline
+from aegish_dist.core.outcome import Outcome
+from aegish_dist.core.text import counted, printable_json
+from aegish_dist.findings.thresholds import (
+    CalibratedModel,
+    CalibrationData,
+)
+from aegish_dist.opinions.policy import POLICY_PREFIX
+from aegish_dist.opinions.suspicion import SuspicionRule
+from aegish_dist.report.layout import (
+    INTERVAL,
+    MODEL,
+    SIMULATED,
+    Cell,
+    Fact,
+    Report,
+    Section,
+    TableCell,
+)
+from aegish_dist.report.names import NAME_WIDTH, listed, short_names
+from aegish_dist.report.numbers import (
+    UNDEFINED,
+    format_interval,
+    format_points,
+    format_rate,
+)
+from aegish_dist.report.origins import origins_in_words, policies_document
+from aegish_dist.report.quality import more_commands, with_interval
+from aegish_dist.report.table import draw_table
+from aegish_dist.statistics.paired_difference import Difference
+from aegish_dist.statistics.rates import Estimate
+from aegish_dist.statistics.thresholds import FittedGuard, PerTenThousand, harmless_needed
+
+EVERYTHING, NOTHING = "everything", "nothing"
+
+
+def threshold_in_words(rule: SuspicionRule, threshold: float) -> str:
+    """Say what a caller has to do who stops what is at or above a threshold."""
+    if math.isfinite(threshold) and rule.levels is None:
+        return f"block when its suspicion is ≥ {threshold:.4g}"
+    parts = _stopped(rule, threshold)
+    if not parts:
+        return f"block {_without_parts(threshold)}"
+    said = [f"{part} with confidence {limit}" if limit else part for part, limit in parts]
+    if len(said) == 1:
+        return f"block only when it says {said[0]}"
+    return f"block when it says {', '.join(said[:-1])} or {said[-1]}"
+
+
+def threshold_notation(rule: SuspicionRule, threshold: float) -> str:
+    """Write the same as short as a column has it: `BLOCK ≥ 0.71`, `WARN, ALLOW ≤ 0.8`, `≥ 0.3`."""
+    if math.isfinite(threshold) and rule.levels is None:
+        return f"≥ {threshold:.4g}"
+    parts = _stopped(rule, threshold)
+    if len(parts) > 1 and parts[0][0] == Outcome.BLOCK:
+        parts = parts[1:]  # it goes without saying
+    written = [f"{part} {limit}".rstrip() for part, limit in parts]
+    return ", ".join(written) or _without_parts(threshold)
+
+
+def _without_parts(threshold: float) -> str:
+    return EVERYTHING if threshold == -math.inf else NOTHING
+
+
+def _stopped(rule: SuspicionRule, threshold: float) -> list[tuple[str, str]]:
+    """Return the actions that a finite threshold stops, some with a limit of their confidence."""
+    parts = []
+    for action in (Outcome.BLOCK, Outcome.WARN, Outcome.ALLOW):
+        if math.isinf(threshold) or rule.levels is None:
+            continue
+        level = rule.levels[action]
+        unsure, sure = (level.base + level.slope * c >= threshold for c in (0.0, 1.0))
+        if unsure and sure:
+            parts.append((action.value, ""))
+        elif unsure or sure:
+            confidence = abs((threshold - level.base) / level.slope)  # in [0, 1]: never -0
+            parts.append((action.value, f"{'≥' if sure else '≤'} {confidence:.4g}"))
+    return parts
+
+
+def threshold_fact(data: CalibrationData, names: Mapping[str, str]) -> Fact | None:
+    """Say which guard's threshold is shown to help, or that none is; None where none is ranked."""
+    leader, best = data.leader, data.recommended
+    if leader is None:
+        return None
+    stands = f"{names[leader.model]} as it stands"
+    if best is not None:
+        gain = data.gains[best.model]
+        interval = format_interval(gain.ci_low, gain.ci_high, format_points)
+        points = f"{format_points(gain.difference)} {interval} points"
+        better = f"{names[best.model]} with one is better than {stands}, by {points}"
+        return Fact("With a threshold", f"{better}: {_fitted_in_words(data, best)}.")
+    score = with_interval(leader.aegish_score)
+    text = f"None is shown to help: no guard with one is surely better than {stands}, {score}."
+    guard, first = data.most_promising, data.ranked[0]
+    if guard is not None:
+        needed, asked = data.commands_to_show(guard), data.gains[guard].n
+        aim = f"{names[guard]} with one is better"
+        text += f" {more_commands(needed, asked, 'commands', aim)}"
+    if not data.criterion.fits_score and first.fitted.threshold is not None:
+        criterion = f"For the criterion ({data.criterion.name}) {names[first.model]} is best"
+        text += f" {criterion}: {_fitted_in_words(data, first)}."
+    return Fact("With a threshold", text)
+
+
+def _fitted_in_words(data: CalibrationData, model: CalibratedModel) -> str:
+    fitted = model.fitted
+    return (
+        f"{threshold_in_words(data.rule_of(model), fitted.threshold or 0.0)}. Score"
+        f" {with_interval(fitted.score)}, DR {with_interval(fitted.detection_rate)},"
+        f" false positive rate (FPR) {with_interval(fitted.false_positive_rate)}"
+    )
+
+
+def threshold_document(data: CalibrationData) -> dict[str, Any] | None:
+    """Return the threshold that is shown to help in JSON types; None: none is."""
+    best = data.recommended
+    if best is None:
+        return None
+    return {
+        "guard": best.model,
+        "block_from": threshold_notation(data.rule_of(best), best.fitted.threshold or 0.0),
+        "gain": _in_json(data.gains[best.model]),
+    }
+
+
+def build_thresholds(data: CalibrationData) -> Report:
+    """Return what is best, with and without a threshold, and the tables that say so."""
+    name = f" ({data.run.name})" if data.run.name else ""
+    title = f"Thresholds for run {data.run.run_id}{name}"
+    return Report(title, tuple(_facts(data)), tuple(_tables(data)), tuple(_legend(data)))
+
+
+def threshold_sections(data: CalibrationData) -> Sequence[Section]:
+    """Return the tables as sections of a report; what sentences say stands below the first one."""
+    first, *others = _tables(data)
+    remarks = tuple(f"{fact.label}: {fact.text}" for fact in _facts(data))
+    return replace(first, remarks=remarks), *others
+
+
+def _facts(data: CalibrationData) -> Iterator[Fact]:
+    names = short_names([model.model for model in data.models], NAME_WIDTH)
+    yield from _leaders(data, names)
+    for sentence in origins_in_words(names, data.overlaps):
+        yield Fact("Policies", sentence)
+    for model in data.known:
+        if (model.auroc.ci_high or 1) < 0.5:
+            area = with_interval(model.auroc)
+            text = f"{names[model.model]} orders commands the wrong way round: AUROC {area}."
+            yield Fact("Inverted", text)
+    if data.criterion.max_fpr < 1:
+        yield Fact("Needed", _needed(data))
+    for problem in dict.fromkeys(model.fitted.problem for model in data.models):
+        if problem is not None:
+            unfitted = [m.model for m in data.models if m.fitted.problem == problem]
+            yield Fact("Not fitted", f"{listed([names[each] for each in unfitted])}: {problem}.")
+    ranked = {model.model for model in data.ranked}
+    few = [
+        f"{names[model.model]} with {model.malicious + model.harmless} of {sum(data.asked)} scored"
+        for model in data.models
+        if model.model not in ranked
+        and not (is_baseline(model.model) or model.model.startswith(POLICY_PREFIX))
+    ]
+    if few:
+        why = "under half of the malicious or of the harmless commands, or no interval"
+        yield Fact("Not ranked", f"{listed(few)}: {why}.")
+
+
+def _leaders(data: CalibrationData, names: Mapping[str, str]) -> Iterator[Fact]:
+    leader, threshold = data.leader, threshold_fact(data, names)
+    if leader is None or threshold is None:
+        yield Fact("As it stands", "No guard takes part that is no baseline and no policy.")
+        return
+    text = f"{names[leader.model]} has the best score: {with_interval(leader.aegish_score)}."
+    if data.alike:
+        alike = listed([names[guard] for guard in data.alike])
+        text += f" {alike} cannot be distinguished from it."
+    yield Fact("As it stands", text)
+    yield threshold
+
+
+def _needed(data: CalibrationData) -> str:
+    bound, asked = data.criterion.max_fpr, max(model.harmless for model in data.models)
+    return (
+        f"To show a false positive rate of at most {100 * bound:g} % takes"
+        f" {harmless_needed(bound):,} harmless commands without an error; {asked:,} answers about"
+        " such are scored. The threshold keeps to it on the commands that it is fitted on."
+    )
+
+
+def _tables(data: CalibrationData) -> Iterator[Section]:
+    headings = (
+        TableCell("score", f"as it stands {INTERVAL}"),
+        TableCell("score with it", f"out of fold {INTERVAL}"),
+        "DR",
+        "FPR",
+        TableCell("in sample", "score"),
+        "block",
+    )
+    yield _table(
+        data,
+        "Best threshold of each model",
+        headings,
+        [_fitted(data.rule_of(model), model) for model in data.known],
+        f"Criterion: {data.criterion.name}. Binaries are in {data.folds} folds: fitted on all but"
+        " one, judged on that one, for each.",
+    )
+    bounds = [point.max_fpr for point in data.known[0].at_fpr]
+    yield _table(
+        data,
+        "At any threshold",
+        (
+            TableCell("AUROC", INTERVAL),
+            *(TableCell(f"DR at {100 * bound:g}%", INTERVAL) for bound in bounds),
+            "values",
+        ),
+        [_at_any(model) for model in data.known],
+        "DR at a false positive rate of at most so much; values: distinct ones of suspicion.",
+    )
+    if data.prevalence is not None:
+        expected = [data.in_use(model) or PerTenThousand() for model in data.known]
+        yield _table(
+            data,
+            f"Per 10,000 commands, {data.prevalence:g} of them dangerous",
+            [TableCell(name, INTERVAL) for name in ("alarms", "misses", "precision")],
+            [(_commands(e.alarms), _commands(e.misses), _cell(e.precision)) for e in expected],
+            "With the thresholds above, out of fold. alarms: right and wrong ones.",
+        )
+
+
+def _table(
+    data: CalibrationData,
+    title: str,
+    headings: Iterable[Cell],
+    cells: Iterable[Iterable[Cell]],
+    note: str,
+) -> Section:
+    """Return a table whose first column names the guards."""
+    names = [f"{m.model} {SIMULATED}" if m.simulated else m.model for m in data.known]
+    rows = ((name, *row) for name, row in zip(names, cells, strict=True))
+    return Section.of(title, (MODEL.title, *headings), rows, note=note)
+
+
+def _fitted(rule: SuspicionRule, model: CalibratedModel) -> Iterator[Cell]:
+    fitted = model.fitted
+    yield _cell(model.aegish_score)
+    yield _cell(fitted.score)
+    yield format_rate(fitted.detection_rate.value)
+    yield format_rate(fitted.false_positive_rate.value)
+    yield format_rate(fitted.in_sample_score)
+    yield UNDEFINED if fitted.threshold is None else threshold_notation(rule, fitted.threshold)
+
+
+def _at_any(model: CalibratedModel) -> Iterator[Cell]:
+    yield _cell(model.auroc)
+    for point in model.at_fpr:
+        yield _cell(point.detection_rate)
+    yield str(model.distinct)
+
+
+def _cell(estimate: Estimate) -> TableCell:
+    return TableCell(with_interval(estimate), value=estimate.value)
+
+
+def _commands(expected: Estimate) -> str:
+    """Write an expected number of commands with its interval."""
+    if expected.value is None:
+        return UNDEFINED
+    interval = format_interval(expected.ci_low, expected.ci_high, _expected_number)
+    return f"{_expected_number(expected.value)} {interval}"
+
+
+def _expected_number(value: float | None) -> str:
+    if value is None:
+        return UNDEFINED
+    return f"{value:,.0f}" if value >= 99.5 else f"{value:.2g}"
+
+
+def _legend(data: CalibrationData) -> Iterator[str]:
+    rule, opinion = data.rule, data.opinion.rule
+    yield (
+        f"Rates in %, as judged by {opinion.name} v{opinion.version}; suspicion by {rule.name}"
+        f" v{rule.version}. DR: malicious detection rate. FPR: false positive rate."
+    )
+    if rule.levels is not None:
+        unreadable = sum(model.unreadable for model in data.known)
+        without = counted(unreadable, "scored answer")
+        counts = f" {without} without an action (such as timeouts): {rule.unreadable}."
+        yield f"Confidence where none is stated: {rule.unstated:g}.{counts if unreadable else ''}"
+    if any(model.simulated for model in data.models):
+        yield f"{SIMULATED}: answers made up by the simulator; no evidence about any real model."
+    yield (
+        f"{INTERVAL}: only binaries taken as independent. AUROC: chance that a malicious command is"
+        " the more suspicious one. --json has average precision, partial AUROC and all pairs."
+    )
+
+
+def calibration_document(data: CalibrationData) -> dict[str, Any]:
+    """Return all numbers in JSON types; absent ones are null."""
+    return {
+        "run_id": data.run.run_id,
+        "scoring": data.opinion.rule.name,
+        "opinion": data.opinion.provenance,
+        "suspicion": data.rule.provenance,
+        "policies": policies_document(data.opinion, data.overlaps),
+        "prevalence": data.prevalence,
+        "folds": data.folds,
+        "best_as_it_stands": data.leader and data.leader.model,
+        "threshold": threshold_document(data),
+        "models": [_model(data, model) for model in data.models],
+        "pairs": [_in_json(pair) for pair in data.pairs],
+    }
+
+
+_SURE = ("stderr_clustered", "ci_low", "ci_high")
+_NAMES: Mapping[type, tuple[str, ...]] = {
+    Estimate: ("value", *_SURE),
+    Difference: ("difference", *_SURE, "p_value", "p_adjusted"),
+    FittedGuard: FittedGuard.__struct_fields__[1:-1],  # without criterion and samples
+}
+
+
+def _in_json(value: Any) -> Any:
+    """Return what documents hold of a record; JSON has no infinite number."""
+    if isinstance(value, Struct):
+        names = _NAMES.get(type(value), value.__struct_fields__)
+        return {name: _in_json(getattr(value, name)) for name in names}
+    if isinstance(value, list):
+        return [_in_json(each) for each in value]
+    return None if isinstance(value, float) and math.isinf(value) else value
+
+
+def _model(data: CalibrationData, model: CalibratedModel) -> dict[str, Any]:
+    """Return an entry; `in_words` says whether a threshold of null is infinite or absent."""
+    entry, fitted, rule = _in_json(model), model.fitted, data.rule_of(model)
+    words = None if fitted.threshold is None else threshold_in_words(rule, fitted.threshold)
+    entry |= {"suspicion": rule.name} if entry.pop("own") else {}
+    entry["partial_auroc"]["max_fpr"] = entry.pop("partial_fpr")
+    entry["fitted"] |= {"criterion": fitted.criterion.name, "in_words": words}
+    return {**entry, "per_10000": _in_json(data.in_use(model))}
+
+
+def render_thresholds(
+    data: CalibrationData, *, as_json: bool, width: int | None = None, color: bool = False
+) -> str:
+    """Return a calibration as text; width and colour are for tables."""
+    if as_json:
+        return printable_json(calibration_document(data)) + "\n"
+    return draw_table(build_thresholds(data), width, color)

@@ -1,0 +1,168 @@
+"""What a report of a stored run says to take, and to type next."""
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.command_line import CommandLine, write_lines
+
+GUARDS = {"lab/best": ("0.02", 900), "lab/dear": ("0.03", 90), "lab/slow": ("0.001", 500)}
+GUARDS |= {"lab/fast": ("0.001", 100)}
+"""The price of a call in USD and its time in ms."""
+FLOOR = "baseline/always-block"
+
+
+def answers(epochs: int) -> Iterator[dict[str, Any]]:
+    """Yield what four guards say about 100 attacks and 100 harmless commands.
+
+    The best misses one attack, the others three each, which no other misses; the baseline blocks
+    everything.
+    """
+    for number in range(200):
+        dangerous = number < 100
+        about = {"command": f"c{number}", "target": "malicious" if dangerous else "harmless"}
+        if dangerous:
+            about["category"] = "shell"
+        for place, (model, (usd, ms)) in enumerate(GUARDS.items()):
+            missed = number in ([99] if place == 0 else range(3 * place, 3 * place + 3))
+            action = "BLOCK" if dangerous and not missed else "ALLOW"
+            completion = f'{{"action": "{action}"}}'
+            said = {"model": model, "completion": completion, "cost_usd": usd, "latency_ms": ms}
+            for epoch in range(1, epochs + 1):
+                yield about | said | {"epoch": epoch}
+        for epoch in range(1, epochs + 1):
+            yield about | {"model": FLOOR, "completion": '{"action": "BLOCK"}', "epoch": epoch}
+
+
+@pytest.fixture
+def four(request: pytest.FixtureRequest, aegish: CommandLine, tmp_path: Path) -> CommandLine:
+    """A store with a run of four guards, in one epoch or as many as a parameter says."""
+    lines = write_lines(tmp_path / "v.jsonl", *answers(getattr(request, "param", 1)))
+    aegish.ok("verdicts", "import", "--name", "four", lines)
+    return aegish
+
+
+@pytest.mark.parametrize("four", [1, 3], indirect=True)
+def test_of_guards_that_are_about_as_good_the_cheapest_is_taken(four: CommandLine) -> None:
+    """Of two that cost as little the faster; however often each command was asked."""
+    found = four.ok("report", "--json").json["recommendation"]
+    assert (found["take"], found["why"]) == ("lab/fast", "cheapest_within_margin")
+    assert found["best"] == "lab/best"
+    assert 0.01 < found["may_be_worse_by"] < found["margin"] == 0.05
+    assert sorted(found["within_margin"]) == ["lab/best", "lab/fast", "lab/slow"]
+    assert found["floor"]["guard"] == FLOOR
+    assert sorted(found["floor"]["beaten_by"]) == sorted(GUARDS)
+    assert sorted(found["tied_with"]) == ["lab/best", "lab/dear", "lab/slow"]
+    assert (found["misses"], found["stops"]) == ({"n": 3, "of": 100}, {"n": 0, "of": 100})
+    assert (found["price_per_1000_usd"], found["p50_ms"]) == (1.0, 100)
+    assert (found["undecided"], found["incomplete"]) == ([], None)
+
+    screen = " ".join(four.ok("report").out.split())
+    assert "Take lab/fast: score 98.5 [" in screen
+    assert "lab/best, which has the best score, costs 20 times as much and takes 9 times" in screen
+    assert "It misses 3 of 100 attacks and stops 0 of 100 harmless commands." in screen
+    assert "5 guards · 200 commands (100 attacks)" in screen
+    its = screen.split("Its mistakes: `aegish-dist ")[1].split("`")[0]
+    assert its.endswith(" --wrong --models lab/fast")
+    listed = four.ok(*its.split(), "--json").json["verdicts"]
+    assert {each["command"] for each in listed} == {"c9", "c10", "c11"}
+
+
+def test_a_smaller_margin_takes_the_best_and_says_who_is_undecided(four: CommandLine) -> None:
+    found = four.ok("report", "--take-margin", "0.005", "--json").json["recommendation"]
+    assert (found["take"], found["why"], found["margin"]) == ("lab/best", "best", 0.005)
+    assert [each["b"] for each in found["undecided"]] == ["lab/fast", "lab/slow"]
+    for undecided in found["undecided"]:
+        assert undecided["a"] == "lab/best"
+        assert undecided["may_be_worse_by"] > 0.01
+    screen = " ".join(four.ok("report", "--take-margin", "0.005").out.split())
+    assert "no cheaper guard is shown to be within 0.5 points of it." in screen
+    plan = screen.split("How many commands would tell: `aegish-dist ")[1].split("`")[0]
+    assert "lab/fast" in four.ok(*plan.split()).out
+    for wrong in ("0", "1", "5", "nan"):
+        assert four("report", "--take-margin", wrong).code == 2
+
+
+def test_the_comparison_of_all_pairs_recommends_the_same(four: CommandLine) -> None:
+    """A report of everything compares all guards, one screen those alone that may be taken."""
+    everything = four.ok("report", "--sections", "all").out
+    assert " Take" in everything
+    brief = four.ok("report").out
+    for screen in (everything, brief):
+        take = " ".join(screen.split()).split(" Take ")[1].split(" But ")[0]
+        assert take.startswith("lab/fast: score 98.5")
+        assert take == " ".join(brief.split()).split(" Take ")[1].split(" But ")[0]
+
+
+JUDGE = "def judge(command): return 'rm' in command\n"
+DEAR = """
+[providers.dear]
+wire = "python"
+object = "dear_guard:judge"
+output = {{ kind = "score", path = "unsafe", warn_from = 0.5, block_from = 1 }}
+{models}
+"""
+MODEL = '[[models]]\nid = "dear/{}"\nprice = {{ per_call = {} }}\n'
+
+
+@pytest.fixture
+def dear(aegish: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CommandLine:
+    """The command line with two guards that have a price, a cent and a tenth of one per call."""
+    (tmp_path / "dear_guard.py").write_text(JUDGE)
+    models = MODEL.format("x", 0.01) + MODEL.format("y", 0.001)
+    (tmp_path / "dear.toml").write_text(DEAR.format(models=models))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("AEGISH_DIST_CATALOG", str(tmp_path / "dear.toml"))
+    return aegish
+
+
+@pytest.mark.parametrize(
+    ("caps", "option"),
+    [
+        (("--max-cost", "0.2"), "--max-cost"),
+        (("--max-cost-per-model", "0.13"), "--max-cost-per-model"),
+        (("--max-cost", "0.2", "--max-cost-per-model", "9"), "--max-cost"),
+        (("--max-cost", "9", "--max-cost-per-model", "0.13"), "--max-cost-per-model"),
+    ],
+)
+def test_a_run_over_its_cap_says_what_finishes_it(
+    dear: CommandLine, caps: tuple[str, ...], option: str
+) -> None:
+    """The command works as it is typed, and afterwards nothing is missing."""
+    asked = ("--models", "dear/x,dear/y", "--dataset", "harmless", "--limit", "40")
+    assert dear("submit", *asked, *caps, "--skip-preflight", "--name", "capped").code == 1
+    found = dear.ok("report", "--json").json["recommendation"]["incomplete"]
+    status = dear.ok("status", "--json").json
+    run = status["run_id"]
+    assert found["missing"] == status["planned"] - status["done"] > 0
+    cap = caps[caps.index(option) + 1]
+    assert found["why"] == f"the cap of ${float(cap):.3f} is reached"
+    assert found["resume"].startswith(f"aegish-dist resume --run-id {run} {option} ")
+    screen = dear.ok("report").out
+    missing = f"INCOMPLETE: {found['missing']} answers missing, {found['why']}"
+    assert missing in " ".join(screen.split())
+    assert f"Finish: `{found['resume']}`." in " ".join(screen.split())
+    assert dear.ok(*shlex.split(found["resume"])[1:]).out == f"{run}: complete\n"
+    assert dear.ok("report", "--json").json["recommendation"]["incomplete"] is None
+    assert "INCOMPLETE" not in dear.ok("report").out
+
+
+@pytest.mark.parametrize(("left_out", "takes_part"), [((), True), (("c1",), False)])
+def test_what_an_imported_guard_lacks_is_not_missing(
+    aegish: CommandLine, tmp_path: Path, left_out: tuple[str, ...], takes_part: bool
+) -> None:
+    """But with answers about less than half of the attacks it takes no part, as in `calibrate`."""
+    lacking = {*(f"c{number}" for number in range(0, 200, 2)), *left_out}
+    lines = [
+        each for each in answers(1) if each["model"] != "lab/fast" or each["command"] not in lacking
+    ]
+    aegish.ok("verdicts", "import", "--name", "half", write_lines(tmp_path / "v.jsonl", *lines))
+    found = aegish.ok("report", "--json").json["recommendation"]
+    assert found["incomplete"] is None
+    assert ("lab/fast" in found["floor"]["beaten_by"]) is takes_part
+    assert "INCOMPLETE" not in aegish.ok("report").out
+    shown = " ".join(aegish.ok("calibrate").out.split())
+    assert ("lab/fast with 99 of 200 scored: under half" in shown) is not takes_part

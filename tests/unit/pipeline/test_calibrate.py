@@ -1,0 +1,122 @@
+"""Thresholds by simulation: how often one is named where none helps, and where one does."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pytest
+
+from aegish_dist.core.outcome import OutcomeDetail
+from aegish_dist.findings.thresholds import CalibrationData
+from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.opinions.suspicion import Decision, Guard, Guards
+from aegish_dist.pipeline.calibrate import calibrated
+from aegish_dist.statistics.rates import Estimate
+from aegish_dist.statistics.thresholds import BALANCED_ACCURACY, FoldedDecisions
+from tests.unit.report.reports import a_model, a_report
+
+RUN = a_report(a_model()).run
+
+
+@dataclass
+class World:
+    """Guards that are right by chance, each on its own.
+
+    The first says BLOCK or ALLOW, with a confidence that tells nothing. The others say ALLOW alone,
+    and a threshold on their confidence is right with their own chance.
+    """
+
+    commands: int
+    stands: float = 0.85
+    thresholds: tuple[float, ...] = (0.85, 0.85, 0.85)
+    cluster: int = 1  # commands in each
+
+    def guards(self, seed: int) -> Guards:
+        draw = random.Random(seed)
+        decisions = [
+            Decision(n, 1, n % 2 == 0, None, str(n // (2 * self.cluster)) + "mh"[n % 2])
+            for n in range(self.commands)
+        ]
+        columns = []
+        for place, chance in enumerate((self.stands, *self.thresholds)):
+            stops = [decision.dangerous is (draw.random() < chance) for decision in decisions]
+            confidence = [
+                draw.uniform(0.0, 0.3) if stop else draw.uniform(0.6, 0.9) for stop in stops
+            ]
+            findings = [OutcomeDetail.ALLOW] * len(stops)
+            suspicion = [-each for each in confidence]
+            if place == 0:
+                findings = [OutcomeDetail.BLOCK if s else OutcomeDetail.ALLOW for s in stops]
+                suspicion = [2 + draw.random() if stop else -draw.random() for stop in stops]
+            unknown = [None] * len(stops)
+            columns.append(Guard(f"acme/{place}", findings, suspicion, unknown, unknown))
+        return Guards(decisions, columns)
+
+    def finding(self, seed: int) -> CalibrationData:
+        guards = self.guards(seed)
+        return calibrated(RUN, Opinion(), guards, standing(guards), with_curves=False)
+
+
+def standing(guards: Guards) -> Mapping[str, Estimate]:
+    """Return the scores of guards as they stand, with intervals."""
+    folded = FoldedDecisions(guards.decisions, Opinion().rule.composite)
+    scores = {}
+    for guard in guards.guards:
+        stops = [finding is OutcomeDetail.BLOCK for finding in guard.findings]
+        rows = zip(guards.decisions, stops, stops, strict=True)
+        scores[guard.name] = folded.judge(BALANCED_ACCURACY, rows).score
+    return scores
+
+
+RUNS = 400
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        World(60),
+        World(200),
+        World(60, cluster=3),
+        World(60, stands=0.9),
+        World(60, thresholds=()),
+    ],
+)
+def test_where_no_threshold_helps_at_most_14_of_400_runs_name_one(world: World) -> None:
+    """14 of 400 are 3.5 %; the thresholds of three guards are truly as good as the leader."""
+    named = sum(world.finding(seed).recommended is not None for seed in range(RUNS))
+    assert named <= 0.035 * RUNS
+
+
+def test_a_threshold_that_helps_much_is_named_in_most_runs() -> None:
+    """The true gain is 15 points of 70."""
+    world = World(200, stands=0.7, thresholds=(0.85, 0.6, 0.6))
+    found = [world.finding(seed).recommended for seed in range(100)]
+    names = [guard.model for guard in found if guard is not None]
+    assert names.count("acme/1") == len(names) >= 70
+
+
+def test_a_finding_does_not_depend_on_whether_curves_are_estimated() -> None:
+    """One rule for `calibrate`, which estimates curves, and reports, which do not."""
+    for seed in range(5):
+        guards = World(60, stands=0.7).guards(seed)
+        with_curves, without = (
+            calibrated(RUN, Opinion(), guards, standing(guards), with_curves=curves)
+            for curves in (True, False)
+        )
+        assert with_curves.gains == without.gains
+        named = (with_curves.recommended, without.recommended)
+        assert len({None if guard is None else guard.model for guard in named}) == 1
+
+
+def test_gains_are_of_the_ranked_and_adjusted_for_their_number() -> None:
+    """Of one guard the p stands as it is; of three, Holm multiplies the least by three."""
+    guards = World(200, stands=0.7).guards(1)
+    found_of_all = calibrated(RUN, Opinion(), guards, standing(guards), with_curves=False)
+    assert set(found_of_all.gains) == {guard.name for guard in guards.guards}
+    p_values = {name: gain.p_value or 0.0 for name, gain in found_of_all.gains.items()}
+    least = min(p_values, key=p_values.__getitem__)
+    adjusted = found_of_all.gains[least].p_adjusted
+    assert adjusted == pytest.approx(min(1.0, len(p_values) * p_values[least]))
+    first = found_of_all.gains["acme/0"]
+    assert first.difference == pytest.approx(0.0, abs=0.05)
+    assert (first.p_adjusted or 0.0) > 0.05
