@@ -33,7 +33,7 @@ from aegish_dist.report.comparison import (
     junit_xml,
     render_comparison,
 )
-from aegish_dist.report.layout import HEADLINES
+from aegish_dist.report.layout import COMPARED_TITLES
 
 _EXIT_CODES = {
     GateVerdict.SHIPS: 0,
@@ -66,7 +66,7 @@ _EXIT_CODES = {
 @advanced("--force", is_flag=True, help="Compare runs that differ in more than their answers.")
 @click.option(
     "--metric",
-    type=OneOf((*HEADLINES, AUROC)),
+    type=OneOf((*COMPARED_TITLES, AUROC)),
     default="aegish_score",
     show_default=True,
     help="The metric that decides; `auroc` is for guards of one run.",

@@ -12,7 +12,7 @@ from aegish_dist.cli.printing import say, shown, to_file
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.pipeline import reproduce as published
 from aegish_dist.pipeline.aggregate import current_snapshot
-from aegish_dist.report.layout import HEADLINES
+from aegish_dist.report.layout import COMPARED_TITLES
 from aegish_dist.report.published import render_reproduction
 
 
@@ -25,7 +25,7 @@ from aegish_dist.report.published import render_reproduction
 @click.option("--list", "listed", is_flag=True, help="List the tables of the package.")
 @click.option(
     "--metric",
-    type=OneOf(HEADLINES),
+    type=OneOf(COMPARED_TITLES),
     default="aegish_score",
     show_default=True,
     help="The metric that ranks and compares guards.",

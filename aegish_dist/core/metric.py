@@ -29,6 +29,8 @@ class Metric(StrEnum):
     AUROC = "auroc"  # of single verdicts; no snapshot holds it
 
 
+COMPARED = (Metric.SCORE, Metric.DETECTION_RATE, Metric.ACCEPTANCE_RATE)
+"""The story's score and its two rates, in which pairs of guards are compared."""
 LESS_IS_BETTER = frozenset(
     {
         Metric.FALSE_POSITIVE_RATE,

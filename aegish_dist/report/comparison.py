@@ -25,7 +25,7 @@ from aegish_dist.findings.comparison import (
 )
 from aegish_dist.report.csv import csv_text
 from aegish_dist.report.layout import (
-    HEADLINES,
+    COMPARED_TITLES,
     INTERVAL,
     SIMULATED,
     Cell,
@@ -83,7 +83,7 @@ def build_comparison(data: ComparisonData, *, all_pairs: bool = False) -> Report
 
 
 def _titles(data: ComparisonData) -> dict[str, str]:
-    return HEADLINES | {AUROC: "AUROC"} if data.metric == AUROC else HEADLINES
+    return COMPARED_TITLES | {AUROC: "AUROC"} if data.metric == AUROC else COMPARED_TITLES
 
 
 def difference_in_words(found: Difference) -> str:

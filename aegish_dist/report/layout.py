@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from msgspec import Struct
 
+from aegish_dist.core.metric import Metric
 from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.report.numbers import format_interval, format_rate
 from aegish_dist.statistics.rates import Estimate, Judgement
@@ -82,10 +83,14 @@ class Report(Struct, frozen=True):
     """Sentences for captions: how many commands there are, and how intervals are made."""
 
 
-HEADLINES = {
-    "aegish_score": "aegish score",
-    "malicious_detection_rate": "DR",
-    "harmless_acceptance_rate": "HA",
+COMPARED_TITLES: dict[str, str] = {
+    Metric.SCORE: "aegish score",
+    Metric.DETECTION_RATE: "DR",
+    Metric.ACCEPTANCE_RATE: "HA",
+}
+"""The metrics of pairs of guards, by what reports call them."""
+HEADLINES: dict[str, str] = {
+    **COMPARED_TITLES,
 }
 """The metrics of the leaderboard, by what reports call them."""
 SIMULATED = "†"  # marks a simulated model wherever there is no room for the word

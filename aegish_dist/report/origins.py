@@ -7,7 +7,7 @@ from msgspec import to_builtins
 from aegish_dist.core.text import JsonObject, printable
 from aegish_dist.findings.provenance import OriginKind, Overlap
 from aegish_dist.opinions.opinion import Opinion, policy_documents
-from aegish_dist.report.layout import HEADLINES
+from aegish_dist.report.layout import COMPARED_TITLES
 from aegish_dist.report.numbers import format_count
 
 
@@ -26,7 +26,7 @@ def _origin_in_words(found: Overlap) -> str:
         return f"its file has changed since `policies search` wrote it: origin unknown; {too_good}"
     if found.kind is OriginKind.FRESH:
         return f"chosen in run {where}, on commands of other clusters."
-    titles = [title for name, title in HEADLINES.items() if name in found.out_of_fold]
+    titles = [title for name, title in COMPARED_TITLES.items() if name in found.out_of_fold]
     better = "Its numbers here are too good."
     if titles:
         better = f"{', '.join(titles)} and FPR are out of fold, all else is too good."

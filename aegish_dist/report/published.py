@@ -7,7 +7,7 @@ from typing import Any
 from aegish_dist.core.text import printable_json
 from aegish_dist.findings.leaderboard import RankedModel, ranked_entries
 from aegish_dist.report.layout import (
-    HEADLINES,
+    COMPARED_TITLES,
     INTERVAL,
     Cell,
     Fact,
@@ -25,7 +25,7 @@ from aegish_dist.report.numbers import (
 )
 from aegish_dist.report.table import draw_table
 
-_BESIDE = HEADLINES | {"precision": "precision", "f1": "F1", "accuracy": "accuracy"}
+_BESIDE = COMPARED_TITLES | {"precision": "precision", "f1": "F1", "accuracy": "accuracy"}
 _TITLES = _BESIDE | {"auroc": "AUROC"}  # the first ones in the order of documents
 _LEGEND = (
     "Rates in %, differences in points. right: all counts that round to every printed figure, none"

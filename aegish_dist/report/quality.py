@@ -17,6 +17,7 @@ from aegish_dist.findings.provenance import Overlap, may_be_judged
 from aegish_dist.findings.snapshot import moved
 from aegish_dist.opinions.opinion import Targets
 from aegish_dist.report.layout import (
+    COMPARED_TITLES,
     HEADLINES,
     INTERVAL,
     MODEL,
@@ -176,7 +177,7 @@ _WITH_STDERR = (
 
 def standard_errors(entries: Sequence[RankedModel]) -> Section:
     """Return the standard errors of the headline metrics, plain and clustered."""
-    titles = HEADLINES | {Metric.DETECTION_RATE_MACRO: "DR macro"}
+    titles = {**COMPARED_TITLES, Metric.DETECTION_RATE_MACRO: "DR macro"}
     columns = [MODEL]
     for metric in _WITH_STDERR:
         columns.append(Column(titles[metric], partial(_both_stderrs, metric), detail="clustered"))
@@ -207,7 +208,7 @@ def bounds(entries: Sequence[RankedModel]) -> Section:
     return tabulate(
         "Bounds of incomplete coverage",
         [entry for entry in entries if (entry.metric("coverage").value or 0) < 1],
-        [MODEL, *counts, _COVERAGE, *map(_bounds, HEADLINES)],
+        [MODEL, *counts, _COVERAGE, *map(_bounds, COMPARED_TITLES)],
         note="[worst, best]: the rate if everything unscored had been wrong, or right.",
     )
 
@@ -217,7 +218,7 @@ def _bounds(name: str) -> Column:
         worst, best = (entry.metric(f"{name}_{end}").value for end in ("worst", "best"))
         return TableCell(format_interval(worst, best), value=worst)
 
-    return Column(HEADLINES[name], read)
+    return Column(COMPARED_TITLES[name], read)
 
 
 def categories(entries: Sequence[RankedModel]) -> Section:

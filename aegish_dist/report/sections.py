@@ -11,7 +11,7 @@ from aegish_dist.report import operations, quality
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.first_screen import PILOT, details, first_screen, state_line, to_plan
 from aegish_dist.report.layout import (
-    HEADLINES,
+    COMPARED_TITLES,
     INTERVAL,
     SIMULATED,
     Cell,
@@ -42,7 +42,7 @@ def differences(data: ReportData, entries: Sequence[RankedModel]) -> Section | N
     if comparison is None or not entries:
         return None
     leader, *others = entries
-    found = [comparison.against(leader.model, name) for name in HEADLINES]
+    found = [comparison.against(leader.model, name) for name in COMPARED_TITLES]
     scores = found[0]
     rows = [
         (
@@ -54,7 +54,7 @@ def differences(data: ReportData, entries: Sequence[RankedModel]) -> Section | N
         if entry.model in scores and scores[entry.model].difference is not None
     ]
     headings = (
-        (TableCell(name, INTERVAL), TableCell("p adj.", "p")) for name in HEADLINES.values()
+        (TableCell(name, INTERVAL), TableCell("p adj.", "p")) for name in COMPARED_TITLES.values()
     )
     known = [each.p_adjusted for each in map(comparison.difference, comparison.pairs) if each]
     adjusted = [p for p in known if p is not None]
@@ -70,8 +70,8 @@ def differences(data: ReportData, entries: Sequence[RankedModel]) -> Section | N
         ),
         remarks=(
             f"{format_count(differ)} of {format_count(len(adjusted))} pairs of models differ by "
-            f"{HEADLINES[comparison.metric]} at an adjusted p below {LEVEL}. compare shows every"
-            " pair with the difference it could have detected; the JSON report has them too.",
+            f"{COMPARED_TITLES[comparison.metric]} at an adjusted p below {LEVEL}. compare shows "
+            "every pair with the difference it could have detected; the JSON report has them too.",
         )
         if rows
         else (),

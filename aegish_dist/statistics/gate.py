@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from aegish_dist.core.metric import COMPARED, Metric
 from aegish_dist.statistics.inference import LEVEL
 from aegish_dist.statistics.paired_difference import Difference
 from aegish_dist.statistics.rates import Z_80, Z_95, Estimate, Judgement, judged
@@ -51,10 +52,17 @@ def in_reach(needed: int, asked: int) -> bool:
     return needed <= max(OUT_OF_REACH * asked, EASY)
 
 
-_BOUNDED = ("aegish_score", "malicious_detection_rate", "harmless_acceptance_rate")
 METRICS_WITH_THRESHOLD = (
-    *(*_BOUNDED, "accuracy", "malicious_detection_rate_macro", "coverage"),
-    *(f"{name}_{bound}" for name in _BOUNDED for bound in ("worst", "best")),
+    *COMPARED,
+    Metric.ACCURACY,
+    Metric.DETECTION_RATE_MACRO,
+    Metric.COVERAGE,
+    Metric.SCORE_WORST,
+    Metric.SCORE_BEST,
+    Metric.DETECTION_RATE_WORST,
+    Metric.DETECTION_RATE_BEST,
+    Metric.ACCEPTANCE_RATE_WORST,
+    Metric.ACCEPTANCE_RATE_BEST,
 )
 
 

@@ -16,6 +16,7 @@ from typing import Generic, NamedTuple, Self, TypeVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from aegish_dist.core.metric import COMPARED
 from aegish_dist.core.outcome import OutcomeDetails
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.opinions.scoring import Composite, ScoringRule
@@ -374,7 +375,7 @@ def compare_samples(scored: PairedSamples, composite: Composite) -> Comparison:
     )
     return Comparison(
         samples=malicious.samples + harmless.samples,
-        metrics=dict(zip(_METRICS, differences, strict=True)),
+        metrics=dict(zip(COMPARED, differences, strict=True)),
         categories={
             name: rate_difference(stratum) for name, stratum in sorted(named, key=itemgetter(0))
         },
@@ -387,7 +388,6 @@ def compare_samples(scored: PairedSamples, composite: Composite) -> Comparison:
     )
 
 
-_METRICS = ("aegish_score", "malicious_detection_rate", "harmless_acceptance_rate")
 _Term = tuple[PairedStratum, float, float]  # samples of a label, weights of both sides' means
 
 

@@ -16,12 +16,15 @@ NAME = "harmless_warning_rate"
 ANSWERS = {"ls": "WARN", "pwd": "ALLOW", "id": "ALLOW", "env": "WARN"}
 
 
-def test_definitions_and_a_column_are_all_that_is_edited(walkthrough: Walkthrough) -> None:
-    """With the golden file, which a command writes, that is three files."""
+def test_the_table_of_the_page_names_every_file_that_is_edited(walkthrough: Walkthrough) -> None:
+    """With the golden file, which a command writes."""
     assert walkthrough.created == set()
     assert walkthrough.edited == {
+        "aegish_dist/core/metric.py",
         "aegish_dist/statistics/metrics.py",
         "aegish_dist/report/quality.py",
+        "aegish_dist/report/layout.py",
+        "tests/unit/report/test_table.py",
     }
 
 
@@ -54,4 +57,5 @@ def test_it_is_in_every_format_of_a_report(
     assert [row["value"] for row in rows if row["metric"] == NAME] == ["0.5"]
     for more in (("--sections", "all"), ("--format", "markdown"), ("--format", "html")):
         text = cli("report", *more)
+        assert text.count("warned") > 1  # a headline beside the column that the note explains
         assert "warned: % of scored harmless commands answered with WARN." in " ".join(text.split())

@@ -27,7 +27,7 @@ from aegish_dist.report.charts.spec import Chart
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.first_screen import details, first_screen, state
 from aegish_dist.report.layout import (
-    HEADLINES,
+    COMPARED_TITLES,
     INTERVAL,
     SIMULATED,
     Cell,
@@ -387,7 +387,7 @@ def _data(data: ComparisonData, order: Sequence[str], names: Mapping[str, str]) 
                     if each.model in places and each.against in places
                 ],
             }
-            for name, title in HEADLINES.items()
+            for name, title in COMPARED_TITLES.items()
         ],
     }
     content = as_json(document).replace("<", "\\u003c")

@@ -10,6 +10,7 @@ from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.text import printable
 from aegish_dist.report.data import FailureCount, ReportData
 from aegish_dist.report.formats import render
+from aegish_dist.report.layout import HEADLINES
 from tests.unit.report.reports import HOSTILE, a_model, a_report, a_silent_model
 
 DASH = "\N{EN DASH}"
@@ -66,5 +67,5 @@ def test_the_leaderboard_is_a_table() -> None:
     assert (
         "| 1 | acme/guard-1 | 95.7 PASS<br>[93.9, 97.0] | 94.4 UNDECIDED<br>[90.5, 96.8] |" in text
     )
-    silent = [DASH, "acme/silent<br>no score: no verdict yet", *[DASH] * 4, "0.0", DASH, DASH]
+    silent = [DASH, "acme/silent<br>no score: no verdict yet", *[DASH] * len(HEADLINES), DASH, "0.0", DASH, DASH]
     assert f"| {' | '.join(silent)} |" in text

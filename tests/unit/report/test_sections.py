@@ -7,7 +7,7 @@ from aegish_dist.findings.leaderboard import ranked_entries
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.scoring import RULES
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.layout import Section, TableCell
+from aegish_dist.report.layout import HEADLINES, Section, TableCell
 from aegish_dist.report.sections import build_report, one_screen, warnings
 from aegish_dist.statistics.rates import Judgement
 from tests.unit.report.reports import a_model, a_report, a_silent_model, numbers, section, titles
@@ -114,7 +114,7 @@ def test_notes_and_headings_say_what_is_shared() -> None:
 
 def test_undefined_is_a_dash_without_a_mark() -> None:
     (row,) = section(a_report(a_silent_model()), "Leaderboard").rows
-    texts = [DASH, "acme/silent", *[DASH] * 4, "0.0", DASH, DASH]
+    texts = [DASH, "acme/silent", *[DASH] * len(HEADLINES), DASH, "0.0", DASH, DASH]
     assert [cell.text for cell in row] == texts
     assert {cell.mark for cell in row} == {""}
     assert {cell.detail for cell in row} == {"", "no score: no verdict yet"}
