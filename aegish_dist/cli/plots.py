@@ -35,7 +35,7 @@ def _list(context: click.Context, _: click.Parameter, wanted: bool) -> None:
 
 @command(
     "aegish-dist plots -o figures",
-    "aegish-dist plots --only ranking,differences --format svg,png",
+    "aegish-dist plots --only ranking,roc --format svg,png",
 )
 @run_id(default="latest")
 @with_snapshot

@@ -76,7 +76,6 @@ class ReportPart(StrEnum):
     SCORES = "scores"
     ADVICE = "best with a threshold"
     GUARDS = "roc"
-    SYSTEMS = "systems"
 
 
 _OF_VERDICTS = {ReportPart.SCORES, ReportPart.ADVICE, ReportPart.GUARDS}
@@ -99,8 +98,8 @@ def report_data(
     Args:
         opinion: What to apply; of a named snapshot, its policies alone.
         snapshot_id: A stored snapshot; the current verdicts when None.
-        bounds: Fields of `Requirements`, within which systems of guards are searched; without
-            any, only `ReportPart.SYSTEMS` searches.
+        bounds: Fields of `Requirements`, within which systems of guards are searched; none are
+            without any.
         take_margin: Of the score, how much worse than the best a guard may be that is recommended.
 
     Raises:
@@ -125,8 +124,7 @@ def report_data(
     asked, guards = {*parts}, None
     if snapshot.verdicts > MOST_FITTED and ReportPart.ADVICE in parts:  # no curve unasked
         asked -= {ReportPart.ADVICE, ReportPart.GUARDS}
-    searched = bounds or ReportPart.SYSTEMS in parts
-    if known and (searched or opinion.policies or asked & _OF_VERDICTS):
+    if known and (bounds or opinion.policies or asked & _OF_VERDICTS):
         known = replace(known, policies=opinion.policies)
         with suppress(ReportError):
             guards = read_guards(engine, run_id, known)
@@ -138,7 +136,9 @@ def report_data(
                 f" snapshot {snapshot.snapshot_id} under a known rule set: leave out --snapshot"
             )
         shown = with_policies(snapshot, known, guards or read_guards(engine, run_id, known))
-    systems = _systems(engine, run_id, known, guards, bounds or {}) if known and searched else None
+    systems = None
+    if known and bounds:
+        systems = _systems(engine, run_id, known, guards, bounds)
     scores = None
     if known and ReportPart.SCORES in parts:
         scores = _scores(engine, run_id, known, guards=guards)
@@ -146,7 +146,7 @@ def report_data(
     fitted = None
     if advised and shown.opinion and not _is_too_much(run, snapshot):
         chosen: dict[str, Any] = {"known": shown, "guards": guards}
-        if isinstance(systems, SystemsData):
+        if systems is not None:
             chosen["criterion"] = systems.requirements.criterion
         fitted = _scores(engine, run_id, shown.opinion, **chosen)
     halted = list(_halted(run, fleet, snapshot))
@@ -170,7 +170,6 @@ def report_data(
         thresholds=fitted,
         advice=[*_advice(run, shown, fitted, systems)] if advised else [],
         guards=guards if ReportPart.GUARDS in parts else None,
-        systems=systems,
         failure_times=failure_times,
         failure_stretch_s=stretch_s,
         answered=answered,
@@ -271,8 +270,8 @@ def _systems(
     opinion: Opinion,
     guards: Guards | None,
     bounds: Mapping[str, float],
-) -> SystemsData | str:
-    """Search for systems of models within bounds; return why there are none if it has no bound."""
+) -> SystemsData:
+    """Search for systems of models within bounds."""
     from aegish_dist.pipeline.policies import search_run  # noqa: PLC0415  for this part alone
     from aegish_dist.statistics.policy_search import Requirements  # noqa: PLC0415
 
@@ -280,12 +279,7 @@ def _systems(
     if guards:
         models = [e for e in guards.guards if not e.name.startswith(POLICY_PREFIX)]
         guards = replace(guards, guards=models)
-    try:
-        return search_run(engine, run_id, alone, OWN_NUMBER, requirements=needs, guards=guards)
-    except ReportError as error:
-        if bounds:
-            raise
-        return str(error)
+    return search_run(engine, run_id, alone, OWN_NUMBER, requirements=needs, guards=guards)
 
 
 def _is_too_much(run: Run, snapshot: Snapshot) -> bool:
@@ -296,7 +290,7 @@ def _advice(
     run: Run,
     snapshot: Snapshot,
     fitted: CalibrationData | None,
-    systems: SystemsData | str | None,
+    systems: SystemsData | None,
 ) -> Iterator[Fact]:
     """Say which threshold is shown to help, and which system of guards, where searched."""
     if _is_too_much(run, snapshot):
@@ -307,7 +301,7 @@ def _advice(
         fact = threshold_fact(fitted, names)
         if fact is not None:
             yield fact
-    if isinstance(systems, SystemsData):
+    if systems is not None:
         yield systems_fact(systems, short_names(systems.models, NAME_WIDTH))
 
 

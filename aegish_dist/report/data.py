@@ -13,7 +13,6 @@ from aegish_dist.findings.comparison import ComparisonData
 from aegish_dist.findings.provenance import Overlap, overlap_of
 from aegish_dist.findings.recommendation import NOTHING_KNOWN, Incomplete, Recommendation
 from aegish_dist.findings.snapshot import Snapshot
-from aegish_dist.findings.systems import SystemsData
 from aegish_dist.findings.thresholds import CalibrationData
 from aegish_dist.opinions.opinion import AEGISH_TARGETS, Opinion, Targets
 from aegish_dist.opinions.suspicion import Guards
@@ -68,11 +67,9 @@ class ReportData(Struct, frozen=True):
     thresholds: CalibrationData | None = None
     """The same without curves, for what the first screen says of thresholds."""
     advice: Sequence[Fact] = ()
-    """What is said of `thresholds` and `systems`, where asked for."""
+    """What is said of `thresholds`, and of systems of guards, where asked for."""
     guards: Guards | None = None
     """The verdicts themselves; None as `scores`."""
-    systems: SystemsData | str | None = None
-    """Systems of guards, or a text that says why there are none; None where none were asked for."""
     failure_times: Sequence[TimedFailures] = ()
     """Failed attempts by stretch of time; empty where nothing failed, or where none were asked
     for."""

@@ -30,8 +30,8 @@ def aegish(aegish: CommandLine, tmp_path: Path) -> CommandLine:
 def test_each_plot_is_a_file_in_each_format(aegish: CommandLine, tmp_path: Path) -> None:
     folder = tmp_path / "new" / "figures"
     done = aegish.ok("plots", "-o", folder, "--format", "vega,svg,pdf,png", "--only",
-                     "ranking,differences,score-by-cost")  # fmt: skip
-    names = [f"{name}.{end}" for name in ("ranking", "differences")
+                     "ranking,roc,score-by-cost")  # fmt: skip
+    names = [f"{name}.{end}" for name in ("ranking", "roc")
              for end in ("svg", "png", "pdf", "vl.json")]  # fmt: skip
     assert done.out.splitlines() == [str(folder / name) for name in names]
     assert sorted(path.name for path in folder.iterdir()) == sorted(names)
@@ -45,7 +45,7 @@ def test_each_plot_is_a_file_in_each_format(aegish: CommandLine, tmp_path: Path)
 
 def test_plots_are_listed_without_a_store(aegish: CommandLine) -> None:
     listed = aegish.ok("plots", "--list").out.splitlines()
-    assert len(listed) == 5
+    assert len(listed) == 4
     assert all("  " in line and line.endswith(".") for line in listed)
 
 
@@ -63,8 +63,9 @@ def test_wrong_words_are_refused(aegish: CommandLine, tmp_path: Path) -> None:
     done = aegish("plots", "--only", "pie")
     assert done.code == 2
     assert "'pie' is no plot: choose from ranking, score-by-cost" in done.err
-    for replaced in ("score-by-latency", "detection-by-acceptance", "systems", "reliability"):
-        assert f"'{replaced}' is no plot" in aegish("plots", "--only", replaced).err
+    replaced = ("score-by-latency", "detection-by-acceptance", "systems", "reliability")
+    for name in (*replaced, "differences"):
+        assert f"'{name}' is no plot" in aegish("plots", "--only", name).err
     assert aegish("plots", "--format", "gif").code == 2
     assert aegish("plots", "--snapshot", 1, "--scoring", "aegish-legacy").code == 2
     done = aegish("plots", "--only", "score-by-cost", "-o", tmp_path / "none")

@@ -10,8 +10,8 @@ from aegish_dist.core.text import printable, printable_json
 from aegish_dist.errors import ConfigError, ReportError
 from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.report.charts.heat_map import heat_map
+from aegish_dist.report.charts.ranking import ranking
 from aegish_dist.report.charts.roc import roc
-from aegish_dist.report.charts.rows import differences, ranking
 from aegish_dist.report.charts.scatter import scatter
 from aegish_dist.report.charts.spec import (
     VARIABLES,
@@ -32,7 +32,6 @@ CHARTS: Mapping[str, tuple[str, _Make]] = MappingProxyType(
         "score-by-cost": ("Score against cost, Pareto line.", scatter),
         "roc": ("Detection over false positives at any threshold, with intervals.", roc),
         "category-heat-map": ("Detection by category, with intervals.", heat_map),
-        "differences": ("Differences of the score, with intervals.", differences),
     }
 )
 """By name, in the order of lists and files: what a plot shows, and the function that makes it."""

@@ -182,7 +182,7 @@ def _with_room(chart: Chart, view: Json, room: float) -> Json:
         "mark": {"type": "rect", "opacity": 0},
         "encoding": {name: {"value": value} for name, value in ends.items()},
     }
-    each_its_own = dict.fromkeys(("color", "fill", "shape", "strokeDash"), "independent")
+    each_its_own = dict.fromkeys(("color", "shape", "strokeDash"), "independent")
     resolve = dict.fromkeys(("scale", "legend"), each_its_own)
     return {"concat": [view, spacer], "columns": 1, "resolve": resolve}
 

@@ -1,24 +1,19 @@
-"""Plots with a row for each model or pair: ranking, differences of the score."""
+"""The ranked models, a row each: interval of the score, its target, both rates."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from aegish_dist.core.text import counted
-from aegish_dist.findings.comparison import DirectedDifference, differs
 from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.opinions.opinion import Targets
 from aegish_dist.report.charts.spec import (
     INK,
     LINE,
-    PALETTE,
-    PAPER,
     SMALL_PX,
     SOFT,
     Chart,
     Json,
     NoChart,
     layer,
-    legend,
     literal,
     number,
     provider_of,
@@ -33,8 +28,6 @@ from aegish_dist.report.charts.words import (
     apart,
     baseline_note,
     described,
-    fitted_names,
-    foreign_words,
     interval_note,
     left_out_note,
     row_names,
@@ -43,11 +36,8 @@ from aegish_dist.report.charts.words import (
     simulated_note,
 )
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.numbers import format_difference, format_interval, format_p, format_span
-from aegish_dist.statistics.paired_difference import Difference
 from aegish_dist.statistics.rates import Estimate
 
-_AXIS_PX = 430.0
 _GAP_PX = 10.0
 _ROW = {"field": "row", "type": "nominal"}
 
@@ -57,26 +47,14 @@ _Placed = tuple[Json, float, float]
 
 
 def _rows_body(
-    names: Sequence[str],
-    layers: Sequence[Json],
-    *,
-    height: float,
-    width: float = _AXIS_PX,
-    right: float = 34.0,
-    keys: Sequence[str] = (),
-    groups: Sequence[int] = (),
+    names: Sequence[str], keys: Sequence[str], groups: Sequence[int], layers: Sequence[Json]
 ) -> _Placed:
-    """Return a view whose rows have names on the left.
+    """Return a view whose rows have keys, such as ranks, and names on the left.
 
-    Args:
-        right: Pixels that text on the right of the axis takes, with a margin.
-        keys: Texts before the names, such as ranks; empty: none.
-        groups: Number of the group of each row, every second group is shaded; empty: rows
-            alternate.
+    Every second of the groups that the rows belong to is shaded.
     """
-    left = widest(names) + _GAP_PX + 8
-    if keys:
-        left += widest(keys) + _GAP_PX
+    left = widest(keys) + widest(names) + 2 * _GAP_PX + 8
+    right = len(_CELLS) * _COLUMN_PX + 14
     axis = {
         "title": None,
         "ticks": False,
@@ -84,24 +62,19 @@ def _rows_body(
         "labelPadding": _GAP_PX,
     }
     y = _ROW | {"scale": {"domain": list(names)}, "axis": axis}
-    shaded = []
-    for name, group in zip(names, groups or range(len(names)), strict=True):
-        if group % 2:
-            shaded.append({"row": name})
+    shaded = [{"row": name} for name, group in zip(names, groups, strict=True) if group % 2]
     shade = layer(
         shaded,
         "rect",
         {"color": INK, "fillOpacity": 0.045},  # the lines of the axis go on behind it
         y=y,
         x={"value": -left},
-        x2={"value": width + right},
+        x2={"value": _RANKING_PX + right},
     )
-    shown = [shade, *layers]
-    if keys:
-        numbered = [{"row": name, "key": key} for name, key in zip(names, keys, strict=True)]
-        shown.append(_text(numbered, "key", 8 - left))
-    body = {"width": width, "height": {"step": height}, "layer": shown}
-    return body, left, left + width + right
+    numbered = [{"row": name, "key": key} for name, key in zip(names, keys, strict=True)]
+    shown = [shade, *layers, _text(numbered, "key", 8 - left)]
+    body = {"width": _RANKING_PX, "height": {"step": 24}, "layer": shown}
+    return body, left, left + _RANKING_PX + right
 
 
 def _text(rows: Sequence[Mapping[str, Any]], field: str, at: float, **style: Any) -> Json:
@@ -137,16 +110,9 @@ def ranking(name: str, data: ReportData, entries: Sequence[RankedModel]) -> Char
     ]
     for column, (measure, title) in enumerate(_CELLS.items(), 1):
         layers += _column(rows, measure, title, _RANKING_PX + _COLUMN_PX * column - _WORD_PX)
-    groups = ["", *dict.fromkeys(entry.place for entry in known)]
-    placed = _rows_body(
-        names,
-        layers,
-        height=24,
-        width=_RANKING_PX,
-        right=len(_CELLS) * _COLUMN_PX + 14,
-        keys=[entry.place for entry in known],
-        groups=[groups.index(entry.place) for entry in known],
-    )
+    places = [entry.place for entry in known]
+    groups = ["", *dict.fromkeys(places)]
+    placed = _rows_body(names, places, [groups.index(place) for place in places], layers)
     judged = "PASS, FAIL, UNDECIDED: the interval lies above, below or on its target."
     caption = sentences(
         f"Models by aegish score{sampled(map(SCORE.read, known))}; DR: malicious commands "
@@ -240,97 +206,3 @@ def _cell(seen: Estimate) -> str:
         return "\N{EN DASH}"
     interval = "" if seen.ci_low is None else f" [{seen.ci_low:.1f}, {seen.ci_high:.1f}]"
     return f"{seen.value:.1f}{interval}"
-
-
-_NAME_PX = 330.0
-_MOST_PAIRS = 28
-"""Those of eight models; of more models only pairs with the best one are drawn."""
-_DIFFERS, _ALIKE = "differs (adjusted p < 0.05)", "not distinguishable"
-
-
-def differences(name: str, data: ReportData, entries: Sequence[RankedModel]) -> Chart | NoChart:
-    """Return the differences of all pairs, or of all models to the best one."""
-    comparison = data.comparison
-    if comparison is None:
-        return NoChart(name, "there are no two models to compare")
-    places = {entry.model: place for place, entry in enumerate(entries)}
-    gaps = []
-    for gap in comparison.directed(comparison.metric):
-        if gap.found.difference is not None and {gap.model, gap.against} <= places.keys():
-            is_turned = places[gap.model] > places[gap.against]
-            gaps.append(gap.turned if is_turned else gap)
-    if not gaps:
-        return NoChart(name, "no two models have a score on the same commands")
-    gaps.sort(key=lambda gap: (places[gap.model], places[gap.against]))
-    gaps.sort(key=lambda gap: gap.found.difference or 0, reverse=True)
-    if len(gaps) <= _MOST_PAIRS:
-        title = "Differences of the aegish score between models"
-        names = fitted_names(list(places), _NAME_PX / 2)
-        rows = [f"{names[e.model]} \N{MINUS SIGN} {names[e.against]}" for e in gaps]
-        pairs = f"{counted(len(gaps), 'pair')} of models"
-    else:
-        best = entries[0].model
-        gaps = [gap for gap in gaps if gap.model == best]
-        names = fitted_names(list(places), _NAME_PX)
-        title = f"Lead of {names[best]} over each other model"
-        rows = [names[gap.against] for gap in gaps]
-        pairs = f"{counted(len(gaps), 'pair')} of the best model and another one"
-    caption = sentences(
-        f"{pairs}, the better ranked one minus the other, on the"
-        f" {format_span(gap.found.n for gap in gaps)} commands scored"
-        " of both. Bars: 95 % confidence intervals (paired, cluster-robust, not adjusted for the"
-        " number of pairs). p: adjusted by Holm over all pairs of the run.",
-        "" if data.is_current else "Of the verdicts as they are now, not those of the snapshot.",
-    )
-    placed = _differences_body(rows, gaps)
-    return Chart(
-        name,
-        title,
-        caption,
-        "; ".join(map(_gap_in_words, gaps)),
-        *placed,
-    )
-
-
-def _differences_body(names: Sequence[str], gaps: Sequence[DirectedDifference]) -> _Placed:
-    rows = [_difference_row(name, gap.found) for name, gap in zip(names, gaps, strict=True)]
-    x = number("x", "difference of the aegish score (percentage points)", scale={"nice": True})
-    fills = {_DIFFERS: PALETTE[0], _ALIKE: PAPER}
-    look = {"symbolStrokeColor": PALETTE[0], "symbolStrokeWidth": 1.5}
-    fill = legend({"field": "answer"}, fills, **look)
-    style = {"size": 60, "stroke": PALETTE[0], "strokeWidth": 1.5}
-    layers = [
-        layer(
-            [{"x": 0}],
-            "rule",
-            {"color": INK, "strokeWidth": 1},
-            x=number("x"),
-        ),
-        _intervals(rows),
-        layer(rows, "point", style, x=x, y=_ROW, fill=fill),
-        _text(rows, "text", _AXIS_PX + 14, fontSize=SMALL_PX),
-    ]
-    return _rows_body(names, layers, height=22, right=104)
-
-
-def _difference_row(name: str, found: Difference) -> Json:
-    p = format_p(found.p_adjusted)
-    equals = "" if p.startswith("<") else "= "
-    row: Json = {
-        "row": name,
-        "text": f"{format_difference(found.difference)}, p {equals}{p}",
-        "answer": _DIFFERS if differs(found) else _ALIKE,
-    }
-    ends = {"x": found.difference, "low": found.ci_low, "high": found.ci_high}
-    for end, value in ends.items():
-        row[end] = None if value is None else 100 * value
-    return row
-
-
-def _gap_in_words(gap: DirectedDifference) -> str:
-    found = gap.found
-    pair = f"{foreign_words(gap.model)} minus {foreign_words(gap.against)}"
-    words = f"{pair}: {format_difference(found.difference)} percentage points"
-    if found.ci_low is None:
-        return words
-    return f"{words} {format_interval(found.ci_low, found.ci_high, format_difference)}"
