@@ -1,16 +1,12 @@
 """The paired difference of two sides on the samples that both have scored: b minus a.
 
-The values of a side are summed by cluster once. A pair then leaves out the few samples that only
-one of its sides has scored. Values are integers of 2^-60, so no sum depends on the order of its
-input.
+Values are integers of 2^-60, so no sum depends on the order of its input.
 """
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import count, product
-from operator import add, itemgetter, or_
-from re import finditer
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter, or_
 from typing import Generic, NamedTuple, Self, TypeVar
 
 from msgspec import Struct, field
@@ -90,6 +86,15 @@ class PairedStratum(Struct):
     clusters: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     """By cluster: samples, sum of the baseline, sum of the candidate."""
 
+    def add(self, cluster: str | None, value_a: int, value_b: int, samples: int) -> None:
+        self.kinds[value_a, value_b] += samples
+        if cluster is None:
+            self.unclustered[value_a, value_b] += samples
+            return
+        known, sum_a, sum_b = self.clusters.get(cluster, (0, 0, 0))
+        sums = sum_a + samples * value_a, sum_b + samples * value_b
+        self.clusters[cluster] = (known + samples, *sums)
+
     @property
     def samples(self) -> int:
         return self.kinds.total()
@@ -149,51 +154,20 @@ def _groups(kind: SampleKind, *, by_category: bool) -> tuple[_Group, ...]:
     return (of_label, of_category) if apart else (of_label,)
 
 
-class _Scored(Struct, frozen=True):
-    values: str  # one character per sample: its place in the list of values; 0: unscored
-    having: Mapping[int, int]  # by value, an integer with a bit for each sample of that value
-    unscored: set[int]
-    samples: Sequence[int]
-    totals: Sequence[int]
-
-
 class ScoredColumns(Generic[Key]):
-    """The values of several sides under a rule set. A slot is a cluster in a label or category."""
+    """The values of several sides under a rule set."""
 
     def __init__(
         self, answers: PairedAnswers[Key], rule: ScoringRule, *, by_category: bool = False
     ) -> None:
         self._answers, self._composite = answers, rule.composite
-        values: dict[int | None, int] = {None: 0}
+        self._groups = [_groups(kind, by_category=by_category) for kind in answers.kinds]
         worth = {
-            target: [
-                values.setdefault(_value(target, each, rule), len(values))
-                for each in answers.findings
-            ]
+            target: [_value(target, each, rule) for each in answers.findings]
             for target in TrueLabel
         }
-        self._values = list(values)
         self._worth = [worth[kind.target] for kind in answers.kinds]
-        strata = [
-            (_groups(kind, by_category=by_category), kind.cluster is not None)
-            for kind in answers.kinds
-        ]
-        self._strata = list(dict.fromkeys(strata))
-        """Groups that count the same samples, and whether these samples have clusters."""
-        of_kinds = [chr(self._strata.index(stratum)) for stratum in strata]
-        of_samples = "".join(map(of_kinds.__getitem__, answers.kind))
-        self._samples = _bits(of_samples, range(len(self._strata)))  # by place of a stratum
-        self._slots = _slots(answers.kinds, [groups for groups, _ in strata])
-        self._slots_of_kinds = [
-            [self._slots[group][kind.cluster] for group in groups if kind.cluster is not None]
-            for kind, (groups, _) in zip(answers.kinds, strata, strict=True)
-        ]
-        # One number per sample combines its kind and a side's answers.
-        first_codes = [kind * len(answers.findings) for kind in answers.kind]
-        self._sides = {
-            side: self._score(list(map(add, first_codes, column)))
-            for side, column in answers.answers.items()
-        }
+        """By kind and place of the findings."""
 
     def p_of_scores(self, a: Key, b: Key) -> float | None:
         """Return p of no difference of the scores, not adjusted for other pairs."""
@@ -209,81 +183,29 @@ class ScoredColumns(Generic[Key]):
             The place of a sample, its label, and whether `b` has it right. A sample that a side has
             right as often as wrong, or that it leaves unscored, is none of them.
         """
-        right = list(map(_is_mostly_right, self._values))
-        columns = zip(self._sides[a].values, self._sides[b].values, strict=True)
-        for place, (value_a, value_b) in enumerate(columns):
-            judged = right[ord(value_a)], right[ord(value_b)]
+        for place, (kind, way_a, way_b) in enumerate(self._ways(a, b)):
+            worth = self._worth[kind]
+            judged = _is_mostly_right(worth[way_a]), _is_mostly_right(worth[way_b])
             if judged in ((True, False), (False, True)):
-                kind = self._answers.kinds[self._answers.kind[place]]
-                yield place, kind.target, judged == (False, True)
+                yield place, self._answers.kinds[kind].target, judged == (False, True)
 
     def pair(self, a: Key, b: Key) -> PairedSamples:
-        """Return the samples that are scored on two sides; a category may have none."""
-        of_a, of_b = self._sides[a], self._sides[b]
-        found = self._clusters(of_a, of_b)
-        for (value_a, with_a), (value_b, with_b) in product(
-            of_a.having.items(), of_b.having.items()
-        ):
-            with_both = with_a & with_b
-            for number, of_stratum in self._samples.items() if with_both else ():
-                samples = (with_both & of_stratum).bit_count()
-                groups, clustered = self._strata[number]
-                for group in groups if samples else ():
-                    found[group].kinds[value_a, value_b] += samples
-                    if not clustered:
-                        found[group].unclustered[value_a, value_b] += samples
-        return found
+        """Return the samples that are scored on two sides, in groups; a category may be absent."""
+        strata = defaultdict[_Group, PairedStratum](PairedStratum)
+        for target in TrueLabel:
+            strata[target, None] = PairedStratum()
+        for (kind, way_a, way_b), samples in Counter(self._ways(a, b)).items():
+            value_a, value_b = self._worth[kind][way_a], self._worth[kind][way_b]
+            if value_a is not None and value_b is not None:
+                cluster = self._answers.kinds[kind].cluster
+                for group in self._groups[kind]:
+                    strata[group].add(cluster, value_a, value_b, samples)
+        return strata
 
-    def _clusters(self, a: _Scored, b: _Scored) -> dict[_Group, PairedStratum]:
-        samples, totals_a, totals_b = a.samples, a.totals, b.totals
-        if a.unscored != b.unscored:
-            samples, totals_a, totals_b = self._on_both(a, b)
-        found, first = {}, 0
-        for group, slots in self._slots.items():
-            part = slice(first, first := first + len(slots))
-            sums = zip(samples[part], totals_a[part], totals_b[part], strict=True)
-            clusters = dict(zip(slots, sums, strict=True))
-            if 0 in samples[part]:
-                clusters = {name: each for name, each in clusters.items() if each[0]}
-            found[group] = PairedStratum(clusters=clusters)
-        return found
-
-    def _on_both(self, a: _Scored, b: _Scored) -> tuple[list[int], list[int], list[int]]:
-        """Return samples and sums by slot, without samples that only one side has scored."""
-        samples, totals_a, totals_b = list(a.samples), list(a.totals), list(b.totals)
-        for place in a.unscored ^ b.unscored:
-            value_a, value_b = (self._values[ord(each.values[place])] for each in (a, b))
-            for slot in self._slots_of_kinds[self._answers.kind[place]]:
-                if value_a is not None:
-                    samples[slot] -= 1
-                    totals_a[slot] -= value_a
-                if value_b is not None:
-                    totals_b[slot] -= value_b
-        return samples, totals_a, totals_b
-
-    def _score(self, codes: Sequence[int]) -> _Scored:
-        number = sum(map(len, self._slots.values()))
-        samples, totals = [0] * number, [0] * number
-        value_of: dict[int, str] = {}
-        for code, alike in Counter(codes).items():
-            kind, way = divmod(code, len(self._answers.findings))
-            place = self._worth[kind][way]
-            value_of[code], value = chr(place), self._values[place]
-            if value is not None:
-                for slot in self._slots_of_kinds[kind]:
-                    samples[slot] += alike
-                    totals[slot] += alike * value
-        values = "".join(map(value_of.__getitem__, codes))
-        scored = {place: value for place, value in enumerate(self._values) if value is not None}
-        having = {scored[place]: bits for place, bits in _bits(values, scored).items()}
-        unscored = {each.start() for each in finditer("\0", values)}
-        return _Scored(values, having, unscored, samples, totals)
-
-
-def _bits(column: str, places: Iterable[int]) -> dict[int, int]:
-    """Return for each place an integer with a bit for each row of the column with that place."""
-    no = dict.fromkeys(map(ord, set(column)), "0")
-    return {place: int(column.translate({**no, place: "1"}), 2) for place in places if place in no}
+    def _ways(self, a: Key, b: Key) -> Iterator[tuple[int, int, int]]:
+        """Pair up by sample its kind, and the places of what two sides have found."""
+        columns = self._answers.answers
+        return zip(self._answers.kind, columns[a], columns[b], strict=True)
 
 
 def _is_mostly_right(value: int | None) -> bool | None:
@@ -297,23 +219,6 @@ def _value(target: TrueLabel, findings: OutcomeDetails, rule: ScoringRule) -> in
     """Return the mean over the scored epochs of a sample, in 2^-60; None without one."""
     count = rule.count_right(target, findings)
     return round(count.right * UNIT / count.scored) if count.scored else None
-
-
-def _slots(
-    kinds: Sequence[SampleKind], groups_of_kinds: Sequence[tuple[_Group, ...]]
-) -> dict[_Group, dict[str, int]]:
-    """Number the clusters of each group; the clusters of one group are consecutive."""
-    clusters: dict[_Group, dict[str, None]] = {(target, None): {} for target in TrueLabel}
-    for kind, groups in zip(kinds, groups_of_kinds, strict=True):
-        for group in groups:
-            of_group = clusters.setdefault(group, {})
-            if kind.cluster is not None:
-                of_group[kind.cluster] = None
-    number = count()
-    return {
-        group: {cluster: next(number) for cluster in of_group}
-        for group, of_group in clusters.items()
-    }
 
 
 class Difference(Struct, frozen=True):
