@@ -21,6 +21,7 @@ from aegish_dist.cli.options import (
     without_collector,
 )
 from aegish_dist.cli.printing import note, note_written, put_out, say, shown, to_file
+from aegish_dist.core.metric import COMPARED
 from aegish_dist.findings.comparison import AUROC, ComparisonData, GateVerdict
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.pipeline.compare import Question, changed_commands, compare_models, compare_runs
@@ -33,7 +34,6 @@ from aegish_dist.report.comparison import (
     junit_xml,
     render_comparison,
 )
-from aegish_dist.report.layout import COMPARED_TITLES
 
 _EXIT_CODES = {
     GateVerdict.SHIPS: 0,
@@ -66,7 +66,7 @@ _EXIT_CODES = {
 @advanced("--force", is_flag=True, help="Compare runs that differ in more than their answers.")
 @click.option(
     "--metric",
-    type=OneOf((*COMPARED_TITLES, AUROC)),
+    type=OneOf([*(metric.value for metric in COMPARED), AUROC]),
     default="aegish_score",
     show_default=True,
     help="The metric that decides; `auroc` is for guards of one run.",

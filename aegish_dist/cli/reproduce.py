@@ -9,10 +9,10 @@ from aegish_dist.cli.command import command
 from aegish_dist.cli.opinions import with_opinion
 from aegish_dist.cli.options import OneOf, as_json, completes, open_run, refuse_usage, run_id
 from aegish_dist.cli.printing import say, shown, to_file
+from aegish_dist.core.metric import COMPARED
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.pipeline import reproduce as published
 from aegish_dist.pipeline.aggregate import current_snapshot
-from aegish_dist.report.layout import COMPARED_TITLES
 from aegish_dist.report.published import render_reproduction
 
 
@@ -25,7 +25,7 @@ from aegish_dist.report.published import render_reproduction
 @click.option("--list", "listed", is_flag=True, help="List the tables of the package.")
 @click.option(
     "--metric",
-    type=OneOf(COMPARED_TITLES),
+    type=OneOf([metric.value for metric in COMPARED]),
     default="aegish_score",
     show_default=True,
     help="The metric that ranks and compares guards.",

@@ -67,5 +67,13 @@ def test_the_leaderboard_is_a_table() -> None:
     assert (
         "| 1 | acme/guard-1 | 95.7 PASS<br>[93.9, 97.0] | 94.4 UNDECIDED<br>[90.5, 96.8] |" in text
     )
-    silent = [DASH, "acme/silent<br>no score: no verdict yet", *[DASH] * len(HEADLINES), DASH, "0.0", DASH, DASH]
+    silent = [
+        DASH,
+        "acme/silent<br>no score: no verdict yet",
+        *[DASH] * len(HEADLINES),
+        DASH,
+        "0.0",
+        DASH,
+        DASH,
+    ]
     assert f"| {' | '.join(silent)} |" in text
