@@ -85,7 +85,7 @@ class Floor(Struct, frozen=True):
 
 
 class Incomplete(Struct, frozen=True):
-    """What is missing of a run, and how to go on."""
+    """Answers that a run lacks, and how to go on."""
 
     missing: int  # answers
     why: str
@@ -93,7 +93,7 @@ class Incomplete(Struct, frozen=True):
 
 
 class Recommendation(Struct, frozen=True):
-    """What to take, and what is to be known of it; undefined numbers are None."""
+    """The guard to take and the facts for and against it; undefined numbers are None."""
 
     take: str | None
     why: Why

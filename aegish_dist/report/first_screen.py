@@ -303,6 +303,11 @@ def _next(screen: Screen) -> Iterator[str]:
     run = ("--run-id", data.run.run_id)
     if data.incomplete is not None and data.incomplete.resume:
         yield f"Finish: `{command_line(*data.incomplete.resume)}`."
+    failed = any(failure.verdicts for failure in data.failures)
+    if failed and not screen.scored and not data.run.imported:
+        retry = ("retry", *run, "--outcome", "TIMEOUT_ERROR,API_ERROR")
+        yield f"Ask once more what failed: `{command_line(*retry)}`."
+        return
     of_guard = ("--models", screen.found.take) if screen.found.take else ()
     its = "Its mistakes" if of_guard else "All mistakes"
     yield f"{its}: `{command_line('verdicts', 'list', *run, '--wrong', *of_guard)}`."

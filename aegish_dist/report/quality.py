@@ -392,6 +392,8 @@ def more_commands(needed: int | None, asked: int, kind: str, aim: str) -> str:
     """Say how many commands would show whether something is so; None: no number would."""
     if needed and in_reach(needed, asked):
         more = float(f"{max(needed - asked, 1):.2g}")
+        if more == 1:
+            kind = kind.removesuffix("s")
         return f"About {more:,.0f} more {kind} would show whether {aim}."
     far = max(OUT_OF_REACH * asked, EASY)
     return f"Too close to settle whether {aim}: it would take over {far:,} {kind}."

@@ -5,6 +5,7 @@ from itertools import chain
 
 from aegish_dist.core.text import counted
 from aegish_dist.findings.leaderboard import RankedModel, ranked_entries
+from aegish_dist.findings.recommendation import Why
 from aegish_dist.opinions.opinion import DRAFT_AUTHOR
 from aegish_dist.opinions.scoring import Composite
 from aegish_dist.report import operations, quality
@@ -158,7 +159,7 @@ def one_screen(data: ReportData, *, commands: bool = True) -> Report:
         "Everything": (*report, "--sections", "all"),
         "A page with every answer": (*report, "--open"),
     }
-    if len(entries) > 1:
+    if len(entries) > 1 and data.recommendation.why is not Why.NO_SCORE:
         steps["Several guards as one"] = ("policies", "search", *run)
     advice = data.recommendation
     if data.run.samples < PILOT and not data.policy_options and not advice.undecided:

@@ -342,6 +342,20 @@ def test_next_is_what_to_type() -> None:
     assert "--models 'a b'" in said(a_model("a b"))["Next"]
 
 
+def test_a_run_whose_calls_all_failed_is_asked_once_more() -> None:
+    """No mistake can be listed, and no guards can be combined."""
+    failed = [FailureCount("acme/silent", ErrorClass.AUTH, 300, 300)]
+    assert said(a_silent_model(), failures=failed)["Next"] == (
+        "Ask once more what failed: `aegish-dist retry --run-id 0a1b2c3d4"
+        " --outcome TIMEOUT_ERROR,API_ERROR`."
+    )
+    report = one_screen(a_report(a_silent_model(), a_silent_model("b"), failures=failed))
+    below = " ".join(report.sections[-1].remarks)
+    assert "report" in below
+    assert "policies search" not in below
+    assert "retry" not in said(failures=failed)["Next"]
+
+
 def test_the_state_of_a_run_is_one_line() -> None:
     assert state_line(a_report(a_model("a"), a_silent_model())) == (
         "nightly · 2 guards · 300 commands (200 attacks) · 2026-11-20"
@@ -449,6 +463,9 @@ def test_few_commands_are_never_out_of_reach() -> None:
     """12 (2.8016 x 0.01 / 0.008)^2 = 147.2 of 12: more than 12 times as many, yet easy to ask."""
     words = said(a_model("a", metrics={DR: rate(0.942, 0.92, 0.96, 12)}))
     assert words["To settle"].startswith("About 140 more malicious commands would show")
+    # 90 (2.8016 x 0.01 / 0.027875)^2 = 90.9 of 90
+    words = said(a_model("a", metrics={DR: rate(0.922125, 0.90, 0.96, 90)}))
+    assert words["To settle"].startswith("About 1 more malicious command would show")
 
 
 def test_a_policy_without_a_score_lacks_the_verdicts_of_its_models() -> None:
