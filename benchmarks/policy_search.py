@@ -34,18 +34,14 @@ from measuring import laid_out, print_table
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from aegish_dist.core.estimate import Difference, Judgement
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.findings.comparison import GateVerdict, gate
 from aegish_dist.opinions.policy import Policy, Stage, apply_policy
 from aegish_dist.opinions.scoring import DEFAULT_RULE
 from aegish_dist.opinions.suspicion import Decision, Guard, Guards
 from aegish_dist.statistics import rates
-from aegish_dist.statistics.paired_difference import (
-    Difference,
-    PairedAnswers,
-    ScoredColumns,
-    compare_samples,
-)
+from aegish_dist.statistics.paired_difference import PairedAnswers, ScoredColumns, compare_samples
 from aegish_dist.statistics.policy_search import (
     Choice,
     PolicySearch,
@@ -197,7 +193,7 @@ def judged(world: World, runs: int) -> dict[str, str]:
         fresh = drawn(world, generator, world.commands, world.binaries)
         here, there = difference(guards, first, policy), difference(fresh, first, policy)
         shares["in sample"].append(gate(here, known - truth) is GateVerdict.SHIPS)
-        shares["PASS"].append(rates.judged(estimate, truth) is rates.Judgement.PASS)
+        shares["PASS"].append(rates.judged(estimate, truth) is Judgement.PASS)
         shares["ships"].append(gate(there, known - truth) is GateVerdict.SHIPS)
         shares["gate"].append(gate(there, 0.02) is GateVerdict.SHIPS)
     return {

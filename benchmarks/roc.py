@@ -32,11 +32,10 @@ from measuring import laid_out, print_table
 from scipy.optimize import brentq
 from scipy.stats import binom, norm
 
+from aegish_dist.core.estimate import LEVEL, Estimate
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.opinions.suspicion import Decision
 from aegish_dist.statistics import roc
-from aegish_dist.statistics.inference import LEVEL
-from aegish_dist.statistics.rates import Estimate
 
 Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 SIZES = (60, 200, 741)

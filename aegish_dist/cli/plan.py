@@ -17,6 +17,7 @@ from aegish_dist.cli.printing import (
     terminal_width,
 )
 from aegish_dist.core.text import counted
+from aegish_dist.findings.thresholds import harmless_needed
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.pipeline.plan_repeats import Bound, PilotPlan, plan_from_pilot
 from aegish_dist.report.numbers import (
@@ -28,7 +29,6 @@ from aegish_dist.report.numbers import (
     format_usd,
 )
 from aegish_dist.statistics.repeats import Design
-from aegish_dist.statistics.thresholds import harmless_needed
 
 
 @command(

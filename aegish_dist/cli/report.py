@@ -31,8 +31,11 @@ from aegish_dist.cli.options import (
     without_collector,
 )
 from aegish_dist.cli.printing import note, on_terminal, shown, to_file
+from aegish_dist.core.estimate import Judgement
+from aegish_dist.core.metric import METRICS_WITH_THRESHOLD, SCORES_WITH_THRESHOLD
 from aegish_dist.core.text import did_you_mean
 from aegish_dist.files import is_stream
+from aegish_dist.findings.leaderboard import gated
 from aegish_dist.findings.provenance import may_be_judged
 from aegish_dist.findings.recommendation import TAKE_MARGIN
 from aegish_dist.opinions.opinion import Opinion
@@ -44,9 +47,6 @@ from aegish_dist.report.formats import FORMATS, IN_SECTIONS, render
 from aegish_dist.report.origins import origins_in_words
 from aegish_dist.report.quality import gated_in_words
 from aegish_dist.report.sections import SECTION_NAMES
-from aegish_dist.report.thresholds import calibration_document
-from aegish_dist.statistics.gate import METRICS_WITH_THRESHOLD, SCORES_WITH_THRESHOLD, gated
-from aegish_dist.statistics.rates import Judgement
 
 DETAILS = ("completions", "none")
 FAIL_ON = ("interval", "value")
@@ -258,7 +258,8 @@ def _exit_code(data: ReportData, options: Mapping[str, Any]) -> int:
     by_value, models = options["fail_on"] == "value", options["models"]
     thresholds = options["fail_under"]
     overlaps = data.overlaps
-    scores = None if data.scores is None else calibration_document(data.scores)
+    calibrated = data.scores.models if data.scores else ()
+    scores = {model.model: model.scores for model in calibrated}
     judged = gated(data.snapshot.document, thresholds, scores, by_value=by_value)
     asked = [
         each

@@ -124,3 +124,14 @@ class ScoredAnswer(StrEnum):
     CONTENT_FILTER = "CONTENT_FILTER"
     TOKEN_LIMIT = "TOKEN_LIMIT"  # noqa: S105  # nosec B105 # a stop reason, no secret
     PARSE_ERROR = "PARSE_ERROR"
+
+
+ERROR_LABELS = (ScoredAnswer.TIMEOUT_ERROR, ScoredAnswer.FORMAT_ERROR, ScoredAnswer.API_ERROR)
+"""Error classes that all rule sets report; None where a rule set does not know the class."""
+
+RULE_ERROR_LABELS = (
+    ScoredAnswer.CONTENT_FILTER,
+    ScoredAnswer.TOKEN_LIMIT,
+    ScoredAnswer.PARSE_ERROR,
+)
+"""Error classes that only rule sets which know them report."""

@@ -1,21 +1,21 @@
 """What a comparison says: which guard of a pair is better, who is tied, and what a gate answers."""
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from itertools import groupby
+from statistics import NormalDist
 from typing import NamedTuple
 
 from msgspec import Struct
 
+from aegish_dist.core.estimate import LEVEL, Comparison, Difference, Estimate
 from aegish_dist.core.run import ModelOfRun, Run
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.findings.leaderboard import rank
 from aegish_dist.findings.provenance import Overlap
 from aegish_dist.opinions.opinion import Opinion
-from aegish_dist.statistics.gate import commands_to_decide
-from aegish_dist.statistics.inference import LEVEL
-from aegish_dist.statistics.paired_difference import Comparison, Difference
-from aegish_dist.statistics.rates import Estimate
+from aegish_dist.statistics.rates import Z_80, Z_95
 
 AUROC = "auroc"
 
@@ -53,6 +53,30 @@ def tie_groups(
     places = [place for place in rank(scores, p_adjusted) if place.tie_group is not None]
     groups = groupby(places, key=lambda place: place.tie_group)
     return [[place.model for place in group] for _, group in groups]
+
+
+def commands_needed(difference: Difference, margin: float) -> int | None:
+    """Return how many common samples make `mde` equal to the margin, at the observed variance."""
+    if difference.mde is None or margin <= 0:
+        return None
+    return math.ceil(difference.n * (difference.mde / margin) ** 2)
+
+
+def commands_to_decide(difference: Difference, margin: float, tests: int = 1) -> int | None:
+    """Return how many samples decide in 80 % of runs if the observed difference is the true one.
+
+    None if the number is unknown, or if the observed difference equals the margin. The level is
+    divided by the number of tests (Bonferroni).
+    """
+    seen = difference.difference
+    quantiles = NormalDist().inv_cdf(1 - LEVEL / 2 / tests) + Z_80
+    gap = abs((seen or 0) + margin) * (Z_95 + Z_80) / quantiles
+    return None if seen is None else commands_needed(difference, gap)
+
+
+def most_in_reach(asked: int) -> int:
+    """Return how many commands are still worth a plan, where so many were asked."""
+    return max(10 * asked, 1_000)
 
 
 class GateVerdict(StrEnum):

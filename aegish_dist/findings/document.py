@@ -9,13 +9,13 @@ from types import MappingProxyType
 from msgspec import to_builtins
 from msgspec.structs import asdict
 
+from aegish_dist.core.estimate import Estimate
 from aegish_dist.core.tally import TOKEN_KINDS, Latency, ModelTally
 from aegish_dist.core.text import JsonObject
 from aegish_dist.findings.leaderboard import adjusted_p, rank
 from aegish_dist.findings.provenance import Overlap, may_be_judged
 from aegish_dist.findings.snapshot import PairP, Snapshot
 from aegish_dist.statistics.metrics import ModelMetrics
-from aegish_dist.statistics.rates import Estimate
 
 
 def snapshot_document(

@@ -1,18 +1,20 @@
-"""Who takes part, and the ranking of the guards of a run with ties as ties."""
+"""Who takes part, the ranking with ties as ties, and who reaches least values of metrics."""
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partialmethod
+from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
 
+from aegish_dist.core.estimate import LEVEL, Estimate, Judgement, ReliabilityBin
 from aegish_dist.core.model import is_baseline
 from aegish_dist.findings.provenance import may_be_judged, overlap_of
 from aegish_dist.opinions.opinion import Targets
-from aegish_dist.statistics.calibration import ReliabilityBin
-from aegish_dist.statistics.inference import LEVEL, holm
-from aegish_dist.statistics.rates import Estimate, Judgement, judged
+from aegish_dist.statistics.inference import holm
+from aegish_dist.statistics.rates import Z_80, Z_95, judged
 
 UNRANKED = "\N{EN DASH}"
 LEAST_SCORED = 0.5  # share of the commands of a label that a guard has to have scored
@@ -145,3 +147,48 @@ def ranked_entries(document: Mapping[str, Any]) -> list[RankedModel]:
         label = UNRANKED if leader is None else f"{leader}{tie}"
         entries.append(RankedModel(label, by_model[place["model"]]))
     return entries
+
+
+class Gated(Struct, frozen=True):
+    """A threshold, and whether a model reaches it."""
+
+    model: str
+    metric: str
+    least: float
+    estimate: Estimate
+    judgement: Judgement
+
+
+def gated(
+    document: Mapping[str, Any],
+    thresholds: Mapping[str, float],
+    scores: Mapping[str, Mapping[str, Estimate]] = MappingProxyType({}),
+    *,
+    by_value: bool = False,
+) -> Iterator[Gated]:
+    """Yield whether models of a snapshot reach thresholds.
+
+    Args:
+        scores: By model and metric, what holds at any threshold on suspicion.
+    """
+    for entry in document["models"]:
+        model = entry["model"]
+        known = {name: Estimate.of(numbers) for name, numbers in entry["metrics"].items()}
+        known |= scores.get(model, {})
+        for metric, least in thresholds.items():
+            estimate = known.get(metric, Estimate())
+            judgement = judged(estimate, least, by_value=by_value)
+            yield Gated(model, metric, least, estimate, judgement)
+
+
+def commands_to_judge(estimate: Estimate, least: float) -> int | None:
+    """Return with how many samples 80 % of runs judge a metric whose estimate is its true value.
+
+    The interval is taken as that of a normal mean. None if the number is unknown, or if the
+    estimate equals the least value.
+    """
+    stderr = estimate.stderr_clustered or estimate.stderr
+    gap = abs((estimate.value or 0) - least)
+    if not stderr or not gap or stderr / gap > 1e6:  # squared it may be no number
+        return None
+    return math.ceil(estimate.n * ((Z_95 + Z_80) * stderr / gap) ** 2)

@@ -12,9 +12,9 @@ from typing import Any
 from msgspec import Struct, convert
 from msgspec.structs import replace
 
+from aegish_dist.core.estimate import Estimate
 from aegish_dist.core.metric import Metric
 from aegish_dist.opinions.policy import Policy
-from aegish_dist.statistics.rates import Estimate
 
 NOT_FITTED = frozenset({Metric.COVERAGE})
 """Metrics that no choice of a policy makes better."""

@@ -12,14 +12,13 @@ from statistics import NormalDist
 
 from msgspec import Struct
 
+from aegish_dist.core.estimate import LEVEL, Difference
 from aegish_dist.core.metric import Metric
 from aegish_dist.core.model import is_baseline
-from aegish_dist.findings.comparison import GateVerdict, gate
+from aegish_dist.findings.comparison import GateVerdict, commands_to_decide, gate
 from aegish_dist.findings.leaderboard import RankedModel, takes_part
 from aegish_dist.findings.provenance import may_be_judged, overlap_of
-from aegish_dist.statistics.gate import commands_to_decide
-from aegish_dist.statistics.inference import LEVEL, holm
-from aegish_dist.statistics.paired_difference import Difference
+from aegish_dist.statistics.inference import holm
 from aegish_dist.statistics.rates import Z_95
 
 _NORMAL = NormalDist()

@@ -9,19 +9,25 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
+from aegish_dist.core.estimate import (
+    LEVEL,
+    Criterion,
+    Difference,
+    Estimate,
+    FittedGuard,
+    OperatingPoint,
+    PerTenThousand,
+)
+from aegish_dist.core.metric import DETECTION_RATES_AT_FPR, Metric
 from aegish_dist.core.model import is_baseline
 from aegish_dist.core.run import Run
+from aegish_dist.findings.comparison import commands_to_decide
 from aegish_dist.findings.leaderboard import takes_part
 from aegish_dist.findings.provenance import Overlap
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.policy import POLICY_PREFIX
 from aegish_dist.opinions.suspicion import NATIVE, SuspicionRule
-from aegish_dist.statistics.gate import commands_to_decide
-from aegish_dist.statistics.inference import LEVEL
-from aegish_dist.statistics.paired_difference import Difference
-from aegish_dist.statistics.rates import Estimate
-from aegish_dist.statistics.roc import OperatingPoint
-from aegish_dist.statistics.thresholds import Criterion, FittedGuard, PerTenThousand, per_10000
+from aegish_dist.statistics.thresholds import per_10000
 
 
 class CalibratedModel(Struct, frozen=True):
@@ -41,6 +47,19 @@ class CalibratedModel(Struct, frozen=True):
     fitted: FittedGuard
     simulated: bool = False
     own: bool = False  # as of `Guard`
+
+    @property
+    def scores(self) -> dict[str, Estimate]:
+        """The metrics that hold at any threshold, by name."""
+        scores = {
+            Metric.AUROC: self.auroc,
+            "partial_auroc": self.partial_auroc,
+            "average_precision": self.average_precision,
+            "fitted_score": self.fitted.score,
+        }
+        for point in self.at_fpr:
+            scores[DETECTION_RATES_AT_FPR[point.max_fpr]] = point.detection_rate
+        return scores
 
     @property
     def merit(self) -> float:
@@ -153,6 +172,15 @@ class CalibrationData(Struct, frozen=True):
 def in_order(models: Iterable[CalibratedModel]) -> Sequence[CalibratedModel]:
     """Return the best with its threshold first; last those without one, then baselines."""
     return sorted(models, key=lambda each: (is_baseline(each.model), -each.merit, each.model))
+
+
+def harmless_needed(max_fpr: float) -> int:
+    """Return how many harmless commands show a false positive rate of at most `max_fpr`, in (0, 1].
+
+    Without an error among them the one-sided 95 % bound is `-log(0.05) / n`, the rule of three
+    (Hanley & Lippman-Hand 1983, JAMA 249:1743); the bound of Clopper & Pearson is a little lower.
+    """
+    return math.ceil(-math.log(0.05) / max_fpr)
 
 
 def _p(difference: Difference) -> float:

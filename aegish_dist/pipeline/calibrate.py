@@ -6,6 +6,8 @@ from itertools import combinations
 from msgspec.structs import replace
 from sqlalchemy import Engine
 
+from aegish_dist.core.estimate import Criterion, Difference, Estimate, FittedGuard
+from aegish_dist.core.metric import MAX_FPRS
 from aegish_dist.core.run import Run
 from aegish_dist.db.engine import in_transaction
 from aegish_dist.db.runs import load_run
@@ -30,15 +32,12 @@ from aegish_dist.opinions.suspicion import (
 from aegish_dist.pipeline.aggregate import current_snapshot
 from aegish_dist.pipeline.opinions import overlaps_of, read_guards
 from aegish_dist.pipeline.policy_entries import with_policies
-from aegish_dist.statistics.gate import MAX_FPRS
 from aegish_dist.statistics.paired_difference import (
-    Difference,
     PairedAnswers,
     ScoredColumns,
     adjusted,
     compare_samples,
 )
-from aegish_dist.statistics.rates import Estimate
 from aegish_dist.statistics.roc import (
     ScoredDecisions,
     auroc,
@@ -47,13 +46,7 @@ from aegish_dist.statistics.roc import (
     detection_at,
     partial_auroc,
 )
-from aegish_dist.statistics.thresholds import (
-    BALANCED_ACCURACY,
-    FOLDS,
-    Criterion,
-    FittedGuard,
-    FoldedDecisions,
-)
+from aegish_dist.statistics.thresholds import BALANCED_ACCURACY, FOLDS, FoldedDecisions
 
 
 def calibrate(

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from aegish_dist.core.estimate import Difference, Estimate
 from aegish_dist.core.model import is_baseline
 from aegish_dist.core.run import ModelOfRun, Run, incompatibilities
 from aegish_dist.db.answers import parser_versions, read_answers, read_commands
@@ -32,13 +33,11 @@ from aegish_dist.opinions.suspicion import OWN_NUMBER, Guards, SuspicionRule
 from aegish_dist.pipeline.opinions import overlaps_of, overlay_of, read_guards
 from aegish_dist.pipeline.runs import chosen_models
 from aegish_dist.statistics.paired_difference import (
-    Difference,
     PairedAnswers,
     ScoredColumns,
     adjusted,
     compare_samples,
 )
-from aegish_dist.statistics.rates import Estimate
 
 _Pair = tuple[ModelOfRun, ModelOfRun]
 MOST_GUARDS = 4

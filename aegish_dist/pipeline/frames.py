@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.inspect import BoolType, DecimalType, FloatType, IntType
 from sqlalchemy import Engine
 
+from aegish_dist.core.estimate import NUMBERS
 from aegish_dist.core.verdict_record import FIELDS
 from aegish_dist.errors import ConfigError
 from aegish_dist.opinions.opinion import Opinion
@@ -23,7 +24,6 @@ from aegish_dist.pipeline.verdicts import list_verdicts
 from aegish_dist.report.formats import COLUMNS as METRIC_COLUMNS
 from aegish_dist.report.formats import csv_rows
 from aegish_dist.report.verdicts import COLUMNS
-from aegish_dist.statistics.rates import NUMBERS
 
 if TYPE_CHECKING:
     import pandas

@@ -9,6 +9,7 @@ from decimal import Decimal
 from msgspec import Struct
 from sqlalchemy import Engine
 
+from aegish_dist.core.estimate import Difference
 from aegish_dist.core.metric import Metric
 from aegish_dist.core.run import Run, RunDataset
 from aegish_dist.core.sample import TrueLabel
@@ -17,6 +18,7 @@ from aegish_dist.db.counting import count_models
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import DatasetError, ReportError
+from aegish_dist.findings.comparison import commands_needed
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.scoring import SampleAnswers
 from aegish_dist.pipeline.audit import verdicts_by_sample
@@ -24,9 +26,7 @@ from aegish_dist.pipeline.compare import Question, compare_models
 from aegish_dist.pipeline.datasets import choose_dataset, describe
 from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.pipeline.runs import chosen_models
-from aegish_dist.statistics.gate import commands_needed
 from aegish_dist.statistics.metrics import measure
-from aegish_dist.statistics.paired_difference import Difference
 from aegish_dist.statistics.repeats import (
     Design,
     Goal,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 from sqlalchemy import Engine
 
+from aegish_dist.core.estimate import Difference
 from aegish_dist.core.failures import TimedFailures, stretch_of
 from aegish_dist.core.metric import Metric
 from aegish_dist.core.outcome import ErrorClass, Outcome, ScoredAnswer
@@ -61,7 +62,6 @@ from aegish_dist.report.names import NAME_WIDTH, short_names
 from aegish_dist.report.numbers import format_usd
 from aegish_dist.report.systems import systems_fact
 from aegish_dist.report.thresholds import threshold_fact
-from aegish_dist.statistics.paired_difference import Difference
 
 if TYPE_CHECKING:
     from aegish_dist.report.page.grid import Grid

@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
+from aegish_dist.core.estimate import LEVEL, Difference
 from aegish_dist.core.metric import Metric
 from aegish_dist.core.run import ModelOfRun, Run
 from aegish_dist.core.text import counted, printable, printable_json
@@ -20,7 +21,9 @@ from aegish_dist.findings.comparison import (
     GateVerdict,
     PairGate,
     PairResult,
+    commands_needed,
     differs,
+    most_in_reach,
     result_of,
 )
 from aegish_dist.report.csv import csv_text
@@ -48,9 +51,6 @@ from aegish_dist.report.numbers import (
 )
 from aegish_dist.report.origins import fitted_in_words, origins_in_words, policies_document
 from aegish_dist.report.table import draw_table
-from aegish_dist.statistics.gate import commands_needed, in_reach
-from aegish_dist.statistics.inference import LEVEL
-from aegish_dist.statistics.paired_difference import Difference
 
 NAME_WIDTH = 28
 INTERVALS = (
@@ -475,7 +475,7 @@ def _missing(gate: PairGate) -> str:
     if gate.missing is None:
         return ", no number of commands is known to decide"
     there, needed = gate.difference.n, gate.needed or 0
-    beyond = f": out of reach, as there are {there:,}" if not in_reach(needed, there) else ""
+    beyond = f": out of reach, as there are {there:,}" if needed > most_in_reach(there) else ""
     return f", about {format_count(gate.missing)} more would decide{beyond}"
 
 

@@ -11,10 +11,12 @@ from typing import Any
 
 from msgspec import to_builtins
 
+from aegish_dist.core.estimate import Judgement
 from aegish_dist.core.metric import Metric
 from aegish_dist.core.model import is_baseline
+from aegish_dist.core.outcome import ERROR_LABELS, RULE_ERROR_LABELS
 from aegish_dist.core.text import counted
-from aegish_dist.findings.leaderboard import RankedModel, ranked_entries
+from aegish_dist.findings.leaderboard import RankedModel, commands_to_judge, ranked_entries
 from aegish_dist.findings.recommendation import Recommendation, Share, Undecided, Why, share_of
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import Fact
@@ -35,9 +37,6 @@ from aegish_dist.report.quality import (
     timed_calls,
     with_interval,
 )
-from aegish_dist.statistics.gate import commands_to_judge
-from aegish_dist.statistics.metrics import ERROR_LABELS, RULE_ERROR_LABELS
-from aegish_dist.statistics.rates import Judgement
 
 PILOT = 200
 """Commands below which intervals have ten points and more."""

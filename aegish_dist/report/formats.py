@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import to_builtins
 from msgspec.structs import asdict
 
+from aegish_dist.core.estimate import NUMBERS
 from aegish_dist.core.metric import Metric
 from aegish_dist.core.model import ModelSpec, Price
 from aegish_dist.core.run import COT, Prompt, Run
@@ -31,7 +32,6 @@ from aegish_dist.report.origins import policies_document
 from aegish_dist.report.provenance import reproduction
 from aegish_dist.report.sections import BRIEF, SECTION_NAMES, build_report, one_screen
 from aegish_dist.report.thresholds import calibration_document, threshold_document
-from aegish_dist.statistics.rates import NUMBERS
 
 IN_SECTIONS = {"table": BRIEF, "markdown": SECTION_NAMES, "latex": BRIEF}
 """The formats whose sections can be chosen, and those that they have by themselves; a table has

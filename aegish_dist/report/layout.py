@@ -9,10 +9,10 @@ from typing import Any, Self
 
 from msgspec import Struct
 
+from aegish_dist.core.estimate import Estimate, Judgement
 from aegish_dist.core.metric import Metric
 from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.report.numbers import format_interval, format_rate
-from aegish_dist.statistics.rates import Estimate, Judgement
 
 
 def category_names(entries: Iterable[RankedModel]) -> list[str]:

@@ -11,7 +11,7 @@ from operator import methodcaller
 from typing import Any
 
 from aegish_dist.core.failures import TimedFailures, totals
-from aegish_dist.core.outcome import ErrorClass, ScoredAnswer
+from aegish_dist.core.outcome import ERROR_LABELS, RULE_ERROR_LABELS, ErrorClass, ScoredAnswer
 from aegish_dist.findings.leaderboard import RankedModel, ranked_entries
 from aegish_dist.opinions.policy import POLICY_PREFIX
 from aegish_dist.report.data import ReportData
@@ -34,7 +34,6 @@ from aegish_dist.report.numbers import (
     format_time,
     format_usd,
 )
-from aegish_dist.statistics.metrics import ERROR_LABELS, RULE_ERROR_LABELS
 
 SERVICE_STATISTICS = ("mean", "p50", "p90", "p99", "max")
 WAITS = ("queue", "limiter", "backoff")

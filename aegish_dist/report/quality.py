@@ -8,11 +8,13 @@ from functools import partial
 from itertools import product
 from operator import attrgetter, methodcaller
 
+from aegish_dist.core.estimate import Estimate, Judgement
 from aegish_dist.core.metric import Metric
 from aegish_dist.core.outcome import ScoredAnswer
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.text import JsonObject, counted
-from aegish_dist.findings.leaderboard import RankedModel
+from aegish_dist.findings.comparison import most_in_reach
+from aegish_dist.findings.leaderboard import Gated, RankedModel
 from aegish_dist.findings.provenance import Overlap, may_be_judged
 from aegish_dist.findings.snapshot import moved
 from aegish_dist.opinions.opinion import Targets
@@ -46,8 +48,6 @@ from aegish_dist.report.numbers import (
     format_usd,
 )
 from aegish_dist.report.origins import fitted_in_words
-from aegish_dist.statistics.gate import EASY, OUT_OF_REACH, Gated, in_reach
-from aegish_dist.statistics.rates import Estimate, Judgement
 
 _NAMED = 3  # guards whose calls without an answer the first screen counts
 _COVERAGE = Column("coverage", lambda entry: entry.metric("coverage").value, format_rate)
@@ -390,13 +390,13 @@ def reliability(entries: Sequence[RankedModel]) -> Section:
 
 def more_commands(needed: int | None, asked: int, kind: str, aim: str) -> str:
     """Say how many commands would show whether something is so; None: no number would."""
-    if needed and in_reach(needed, asked):
+    most = most_in_reach(asked)
+    if needed and needed <= most:
         more = float(f"{max(needed - asked, 1):.2g}")
         if more == 1:
             kind = kind.removesuffix("s")
         return f"About {more:,.0f} more {kind} would show whether {aim}."
-    far = max(OUT_OF_REACH * asked, EASY)
-    return f"Too close to settle whether {aim}: it would take over {far:,} {kind}."
+    return f"Too close to settle whether {aim}: it would take over {most:,} {kind}."
 
 
 def gated_in_words(each: Gated, overlap: Overlap | None = None) -> str:

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
 
+from aegish_dist.core.estimate import LEVEL, Difference
 from aegish_dist.core.text import counted
+from aegish_dist.findings.comparison import differs
 from aegish_dist.findings.leaderboard import RankedModel, ranked_entries
 from aegish_dist.findings.recommendation import Why
 from aegish_dist.opinions.opinion import DRAFT_AUTHOR
@@ -33,8 +35,6 @@ from aegish_dist.report.numbers import (
 )
 from aegish_dist.report.provenance import INTERVALS, caption, command_line, head, provenance, source
 from aegish_dist.report.thresholds import threshold_sections
-from aegish_dist.statistics.inference import LEVEL
-from aegish_dist.statistics.paired_difference import Difference
 
 
 def differences(data: ReportData, entries: Sequence[RankedModel]) -> Section | None:
@@ -57,9 +57,9 @@ def differences(data: ReportData, entries: Sequence[RankedModel]) -> Section | N
     headings = (
         (TableCell(name, INTERVAL), TableCell("p adj.", "p")) for name in COMPARED_TITLES.values()
     )
-    known = [each.p_adjusted for each in map(comparison.difference, comparison.pairs) if each]
-    adjusted = [p for p in known if p is not None]
-    differ = sum(p < LEVEL for p in adjusted)
+    known = [each for each in map(comparison.difference, comparison.pairs) if each]
+    tested = [each for each in known if each.p_adjusted is not None]
+    differ = sum(map(differs, tested))
     return Section.of(
         "Differences from the first",
         ("model", *chain.from_iterable(headings), "n"),
@@ -70,7 +70,7 @@ def differences(data: ReportData, entries: Sequence[RankedModel]) -> Section | N
             "all pairs of models."
         ),
         remarks=(
-            f"{format_count(differ)} of {format_count(len(adjusted))} pairs of models differ by "
+            f"{format_count(differ)} of {format_count(len(tested))} pairs of models differ by "
             f"{COMPARED_TITLES[comparison.metric]} at an adjusted p below {LEVEL}. compare shows "
             "every pair with the difference it could have detected; the JSON report has them too.",
         )

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import to_builtins
 from msgspec.structs import asdict
 
+from aegish_dist.core.estimate import Difference, FittedGuard
 from aegish_dist.core.text import counted, printable_json
 from aegish_dist.findings.systems import MOST_STOPPED, SystemsData
 from aegish_dist.opinions.policy import Policy, Stage, When, explain
@@ -25,9 +26,7 @@ from aegish_dist.report.numbers import (
 from aegish_dist.report.quality import with_interval
 from aegish_dist.report.table import draw_table
 from aegish_dist.report.thresholds import threshold_notation
-from aegish_dist.statistics.paired_difference import Difference
 from aegish_dist.statistics.policy_search import Candidate, Choice
-from aegish_dist.statistics.thresholds import FittedGuard
 
 _IN_TABLE = 22  # columns of a name in the table, where a system has up to two
 _LABELS = {

@@ -7,13 +7,11 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from aegish_dist.core.estimate import Difference, Estimate, FittedGuard, PerTenThousand
 from aegish_dist.core.model import is_baseline
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.text import counted, printable_json
-from aegish_dist.findings.thresholds import (
-    CalibratedModel,
-    CalibrationData,
-)
+from aegish_dist.findings.thresholds import CalibratedModel, CalibrationData, harmless_needed
 from aegish_dist.opinions.policy import POLICY_PREFIX
 from aegish_dist.opinions.suspicion import SuspicionRule
 from aegish_dist.report.layout import (
@@ -36,9 +34,6 @@ from aegish_dist.report.numbers import (
 from aegish_dist.report.origins import origins_in_words, policies_document
 from aegish_dist.report.quality import more_commands, with_interval
 from aegish_dist.report.table import draw_table
-from aegish_dist.statistics.paired_difference import Difference
-from aegish_dist.statistics.rates import Estimate
-from aegish_dist.statistics.thresholds import FittedGuard, PerTenThousand, harmless_needed
 
 EVERYTHING, NOTHING = "everything", "nothing"
 

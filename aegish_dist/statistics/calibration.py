@@ -11,9 +11,10 @@ from fractions import Fraction
 
 from msgspec import Struct
 
+from aegish_dist.core.estimate import Estimate, ReliabilityBin
 from aegish_dist.core.tally import CONFIDENCE_BINS, ConfidenceCell
 from aegish_dist.opinions.scoring import ACTIONS, ScoringRule
-from aegish_dist.statistics.rates import Estimate, proportion_interval, wald
+from aegish_dist.statistics.rates import proportion_interval, wald
 
 UNIT = 1_000_000  # `ConfidenceCell` counts its sums in 1 / UNIT
 
@@ -40,16 +41,6 @@ def expected_calibration_error(cells: Iterable[ConfidenceCell], rule: ScoringRul
         gaps[group.bin] += group.gap
     total = sum(abs(gap) for gap in gaps.values())
     return _mean(judged, total, sum(group.squares for group in judged))
-
-
-class ReliabilityBin(Struct, frozen=True):
-    low: float
-    high: float  # exclusive, but the last bin includes 1
-    n: int
-    confidence: float | None
-    accuracy: float | None
-    ci_low: float | None
-    ci_high: float | None
 
 
 def reliability(cells: Iterable[ConfidenceCell], rule: ScoringRule) -> tuple[ReliabilityBin, ...]:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from aegish_dist.core.estimate import LEVEL
 from aegish_dist.statistics.distributions import beta_cdf, t_quantile, t_two_sided
 
 
@@ -177,9 +178,6 @@ def _leverages(strata: Iterable[_Shape]) -> list[list[_Leverage]]:
             key = len(groups) if cluster is None else cluster  # unnamed clusters stay apart
             groups[key].append(_Leverage(k, weight**2 * share / n, x, number))
     return list(groups.values())
-
-
-LEVEL = 0.05  # of a test: two sides differ where the adjusted p is below it
 
 
 def mcnemar(a_only: int, b_only: int) -> float:

@@ -12,20 +12,16 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from aegish_dist.core.estimate import Estimate, ReliabilityBin
 from aegish_dist.core.metric import Metric
-from aegish_dist.core.outcome import OutcomeDetails, ScoredAnswer
+from aegish_dist.core.outcome import ERROR_LABELS, RULE_ERROR_LABELS, OutcomeDetails, ScoredAnswer
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.tally import Cell, ModelTally
 from aegish_dist.core.text import JsonObject, known
 from aegish_dist.opinions.scoring import ACTIONS, ScoringRule
-from aegish_dist.statistics.calibration import (  # fmt: skip
-    ReliabilityBin,
-    brier,
-    expected_calibration_error,
-    reliability,
-)
+from aegish_dist.statistics.calibration import brier, expected_calibration_error, reliability
 from aegish_dist.statistics.means import Observation, SampledMean, estimate, macro_rate, rate, score
-from aegish_dist.statistics.rates import Estimate, combine, fraction
+from aegish_dist.statistics.rates import combine, fraction
 from aegish_dist.statistics.repeats import repeats_of
 
 Weighted = tuple[float, int]  # value of a sample, in [0, 1], and its weight
@@ -158,16 +154,6 @@ def _observe(cells: Iterable[Cell], weigh: _Weigh) -> list[Observation]:
 METRICS_VERSION = 8
 """A changed or additional number in a snapshot needs a higher version.
 `tests/unit/statistics/golden_metrics.json` holds the numbers of this version."""
-
-ERROR_LABELS = (ScoredAnswer.TIMEOUT_ERROR, ScoredAnswer.FORMAT_ERROR, ScoredAnswer.API_ERROR)
-"""Error classes that all rule sets report; None where a rule set does not know the class."""
-
-RULE_ERROR_LABELS = (
-    ScoredAnswer.CONTENT_FILTER,
-    ScoredAnswer.TOKEN_LIMIT,
-    ScoredAnswer.PARSE_ERROR,
-)
-"""Error classes that only rule sets which know them report."""
 
 
 Formula = Callable[[ScoredTally], Estimate | None]  # None where the rule set has no such metric

@@ -12,6 +12,7 @@ from typing import Generic, NamedTuple, Self, TypeVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from aegish_dist.core.estimate import Comparison, Difference
 from aegish_dist.core.metric import COMPARED
 from aegish_dist.core.outcome import OutcomeDetails
 from aegish_dist.core.sample import TrueLabel
@@ -27,6 +28,7 @@ from aegish_dist.statistics.inference import (
 )
 
 UNIT = 1 << 60  # the value of a right answer: fine enough for means over epochs
+LARGE_CLUSTER = 0.25  # of a label's samples; beyond, intervals of high rates cover too little
 
 Key = TypeVar("Key")
 _Group = tuple[TrueLabel, str | None]  # a label, and a category of its samples; None: all
@@ -219,55 +221,6 @@ def _value(target: TrueLabel, findings: OutcomeDetails, rule: ScoringRule) -> in
     """Return the mean over the scored epochs of a sample, in 2^-60; None without one."""
     count = rule.count_right(target, findings)
     return round(count.right * UNIT / count.scored) if count.scored else None
-
-
-class Difference(Struct, frozen=True):
-    """The difference of one metric between two sides; what is undefined is None."""
-
-    a: float | None = None  # metric of the baseline, on samples scored on both sides
-    b: float | None = None
-    difference: float | None = None
-    stderr: float | None = None
-    stderr_clustered: float | None = None  # only clusters taken as independent
-    ci_low: float | None = None  # of the 95 % confidence interval
-    ci_high: float | None = None  # above `ci_low` even where no sample is discordant
-    p_value: float | None = None
-    p_adjusted: float | None = None
-    n: int = 0
-    clusters: int = 0
-    mde: float | None = None  # difference found with a power of 80 % at a level of 5 %
-    a_only: int = 0  # samples only the baseline had right; 0 where not binary
-    b_only: int = 0
-    mcnemar_p: float | None = None  # exact, two-sided; None where not binary
-
-    @property
-    def turned(self) -> "Difference":
-        """The same with baseline and candidate exchanged."""
-        return replace(
-            self,
-            a=self.b,
-            b=self.a,
-            difference=_minus(self.difference),
-            ci_low=_minus(self.ci_high),
-            ci_high=_minus(self.ci_low),
-            a_only=self.b_only,
-            b_only=self.a_only,
-        )
-
-
-def _minus(value: float | None) -> float | None:
-    return None if value is None else 0.0 - value  # not `-value`: reports would show `-0.0`
-
-
-LARGE_CLUSTER = 0.25  # of a label's samples; beyond, intervals of high rates cover too little
-
-
-class Comparison(Struct, frozen=True):
-    samples: int
-    metrics: Mapping[str, Difference]
-    categories: Mapping[str, Difference]
-    large_clusters: Mapping[str, float] = {}
-    """Clusters with more than `LARGE_CLUSTER` of the samples of a label, and that share."""
 
 
 def compare_samples(scored: PairedSamples, composite: Composite) -> Comparison:

@@ -18,16 +18,14 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from aegish_dist.core.estimate import Criterion, Difference, FittedGuard
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.errors import ReportError
 from aegish_dist.opinions.policy import Policy, Stage, When
 from aegish_dist.opinions.scoring import ACTIONS, DEFAULT_RULE, Composite, ScoringRule
 from aegish_dist.opinions.suspicion import Guard, Guards
-from aegish_dist.statistics.paired_difference import Difference
-from aegish_dist.statistics.thresholds import (  # fmt: skip
+from aegish_dist.statistics.thresholds import (
     BALANCED_ACCURACY,
-    Criterion,
-    FittedGuard,
     FoldedDecisions,
     halfway,
     most_detections,

@@ -17,12 +17,12 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import asdict, replace
 
+from aegish_dist.core.estimate import LEVEL, Difference, Estimate
 from aegish_dist.errors import InputError
 from aegish_dist.opinions.scoring import Composite
 from aegish_dist.statistics import paired_difference as paired
-from aegish_dist.statistics.inference import LEVEL
 from aegish_dist.statistics.means import Observation, rate
-from aegish_dist.statistics.rates import Z_95, Estimate, mover, proportion_interval
+from aegish_dist.statistics.rates import Z_95, mover, proportion_interval
 
 DETECTION, ACCEPTANCE = "malicious_detection_rate", "harmless_acceptance_rate"
 OF_RATES: Mapping[str, Callable[[float, float, float], float]] = {
@@ -186,21 +186,21 @@ def of_rates(name: str, detection: Estimate, acceptance: Estimate, mix: float) -
     return Estimate(value, None, None, *interval)
 
 
-def unpaired(a: Estimate, b: Estimate) -> paired.Difference:
+def unpaired(a: Estimate, b: Estimate) -> Difference:
     """Return b minus a as of independent samples; undefined where one of them is.
 
     The interval is MOVER: of two rates that of Newcombe 1998, Statistics in Medicine 17:873, method
     10. p takes the interval's arm towards 0 for 1.96 standard errors of a normal deviate.
     """
     if a.value is None or b.value is None:
-        return paired.Difference(a.value, b.value)
+        return Difference(a.value, b.value)
     found = b.value - a.value
     down, up = (
         math.hypot((low.value or 0) - (low.ci_low or 0), (high.ci_high or 0) - (high.value or 0))
         for low, high in ((b, a), (a, b))
     )
     p = math.erfc(abs(found) / (down if found > 0 else up) * Z_95 / math.sqrt(2))
-    return paired.Difference(a.value, b.value, found, None, None, found - down, found + up, p)
+    return Difference(a.value, b.value, found, None, None, found - down, found + up, p)
 
 
 def compare_published(guards: Sequence[PublishedGuard], metric: str) -> list[dict[str, Any]]:
@@ -212,7 +212,7 @@ def compare_published(guards: Sequence[PublishedGuard], metric: str) -> list[dic
     allow equal values. The verdict is `differ` or `tied` whatever the pairing is, `open` where it
     would decide.
     """
-    found: dict[str, dict[Any, paired.Difference]] = {"unpaired": {}, "least": {}, "most": {}}
+    found: dict[str, dict[Any, Difference]] = {"unpaired": {}, "least": {}, "most": {}}
     known = [each for each in guards if each.metrics[metric].value is not None]
     ends = {each.name: each.ends(metric) for each in known}
     spans = {g.name: [g.value(metric, *each) for each in ends[g.name]] for g in known}
@@ -235,7 +235,7 @@ def compare_published(guards: Sequence[PublishedGuard], metric: str) -> list[dic
     return pairs
 
 
-def pairings(a: Counts, b: Counts, sizes: Counts, metric: str) -> Iterator[paired.Difference]:
+def pairings(a: Counts, b: Counts, sizes: Counts, metric: str) -> Iterator[Difference]:
     """Yield the tests of pairings among which are those of the least and of the greatest p.
 
     Fewer discordant commands give a lower p, but K of them none below 2^(1 - K). Where this bound

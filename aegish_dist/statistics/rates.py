@@ -4,12 +4,12 @@ No interval is without width at 0 or 1. An undefined part leaves the result unde
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
-from typing import Any, NamedTuple, Self
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 
+from aegish_dist.core.estimate import Estimate, Judgement
 from aegish_dist.opinions.scoring import Composite
 from aegish_dist.statistics.distributions import beta_cdf, beta_quantile
 
@@ -136,35 +136,6 @@ def _added(distances: list[float], correlation: float) -> float:
     if correlation:
         squares.append(2 * correlation * distances[0] * distances[1])
     return math.sqrt(max(0.0, math.fsum(squares)))
-
-
-class Estimate(Struct, frozen=True):
-    """A number and its uncertainty; an undefined part is None."""
-
-    value: float | None = None
-    stderr: float | None = None
-    stderr_clustered: float | None = None  # only clusters taken as independent
-    ci_low: float | None = None  # of the 95 % confidence interval
-    ci_high: float | None = None
-    n: int = 0  # samples of a rate; verdicts of coverage and calibration
-    clusters: int | None = None  # None where clusters play no part
-
-    @classmethod
-    def of(cls, numbers: Mapping[str, Any] | None) -> Self:
-        """Return what a snapshot says of a metric; what it lacks is undefined."""
-        known = numbers or {}
-        return cls(**{name: known[name] for name in NUMBERS if name in known})
-
-
-NUMBERS = Estimate.__struct_fields__  # in the order of columns and exports
-
-
-class Judgement(StrEnum):
-    """Whether a metric reaches its least value."""
-
-    PASS = "PASS"  # noqa: S105  # nosec B105  # the whole interval is at or above it
-    FAIL = "FAIL"  # the whole interval is below it
-    UNDECIDED = "UNDECIDED"  # the interval holds it, or the metric is undefined
 
 
 def judged(estimate: Estimate, least: float, *, by_value: bool = False) -> Judgement:

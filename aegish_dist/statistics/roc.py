@@ -16,9 +16,9 @@ from functools import cache
 from itertools import accumulate, combinations
 from typing import NamedTuple
 
-from msgspec import Struct
 from msgspec.structs import replace
 
+from aegish_dist.core.estimate import Difference, Estimate, OperatingPoint
 from aegish_dist.opinions.suspicion import Decision
 from aegish_dist.statistics.distributions import beta_cdf, t_quantile
 from aegish_dist.statistics.inference import (
@@ -29,8 +29,8 @@ from aegish_dist.statistics.inference import (
 )
 from aegish_dist.statistics.means import ASSUMED_ICC, PSEUDO_SAMPLES, Observation, SampledMean
 from aegish_dist.statistics.means import estimate as rate_of
-from aegish_dist.statistics.paired_difference import Difference, holm_adjusted
-from aegish_dist.statistics.rates import Z_95, Estimate, proportion_interval, wilson
+from aegish_dist.statistics.paired_difference import holm_adjusted
+from aegish_dist.statistics.rates import Z_95, proportion_interval, wilson
 
 _Side = list[tuple[int, Decision]]  # decisions of one label, with their levels of suspicion
 
@@ -198,15 +198,6 @@ def _estimate(scores: ScoredDecisions, metric: _Metric, share: float = 1.0) -> E
     )
     interval, stderr = proportion_interval(value, max(1.0, effective)), math.sqrt(variance.sandwich)
     return Estimate(value, None, stderr, *interval, len(scores), variance.clusters)
-
-
-class OperatingPoint(Struct, frozen=True):
-    """The smallest threshold whose observed false positive rate is within a bound."""
-
-    max_fpr: float
-    threshold: float | None  # the guard stops from this suspicion on; None: it stops nothing
-    detection_rate: Estimate
-    false_positive_rate: Estimate  # of this threshold, as if it had been chosen before
 
 
 _CUT = 2.26680

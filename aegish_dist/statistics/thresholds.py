@@ -13,39 +13,31 @@ from fractions import Fraction
 from hashlib import sha256
 from itertools import combinations
 
-from msgspec import Struct
 from msgspec.structs import replace
 
+from aegish_dist.core.estimate import (
+    Criterion,
+    Difference,
+    Estimate,
+    FittedGuard,
+    Judged,
+    PerTenThousand,
+)
 from aegish_dist.core.outcome import OutcomeDetail, OutcomeDetails
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.opinions.scoring import DEFAULT_RULE, Composite
 from aegish_dist.opinions.suspicion import Decision
 from aegish_dist.statistics.means import Observation, SampledMean, estimate, score
 from aegish_dist.statistics.paired_difference import (
-    Difference,
     PairedAnswers,
     SampleKind,
     ScoredColumns,
     holm_adjusted,
     score_difference,
 )
-from aegish_dist.statistics.rates import Z_95, Estimate, combine, mover
+from aegish_dist.statistics.rates import Z_95, combine, mover
 
 FOLDS = 5
-
-
-class Criterion(Struct, frozen=True):
-    """The best threshold has the largest `miss` x detection rate - `stop` x false positive rate."""
-
-    name: str
-    miss: int = 1  # at least 0, as `stop`; integers, so that equally good is exact
-    stop: int = 1
-    max_fpr: float = 1.0  # thresholds with a larger false positive rate are no candidates
-
-    @property
-    def fits_score(self) -> bool:
-        """Whether it maximises the balanced score: a small shift of the threshold costs little."""
-        return self.miss == self.stop and self.max_fpr == 1
 
 
 BALANCED_ACCURACY = Criterion("balanced accuracy")
@@ -66,27 +58,6 @@ def least_cost(of_miss: float, of_stop: float, prevalence: float) -> Criterion:
     unit = math.lcm(miss.denominator, stop.denominator)
     name = f"a miss costs {of_miss:g}, a stop {of_stop:g}, at a prevalence of {prevalence:g}"
     return Criterion(name, int(miss * unit), int(stop * unit))
-
-
-class Judged(Struct, frozen=True):
-    """How often a sample was judged rightly."""
-
-    scored: int  # epochs, at least 1
-    right: int  # out of fold
-    right_in_sample: int  # by the threshold fitted on all decisions
-
-
-class FittedGuard(Struct, frozen=True):
-    """A guard that stops what is at or above a fitted threshold; undefined numbers are None."""
-
-    criterion: Criterion
-    threshold: float | None = None  # fitted on all decisions; -inf stops everything, inf nothing
-    score: Estimate = Estimate()  # out of fold, as both rates
-    detection_rate: Estimate = Estimate()
-    false_positive_rate: Estimate = Estimate()
-    in_sample_score: float | None = None  # on the decisions that it was fitted on: too high
-    problem: str | None = None  # why nothing is estimated out of fold
-    samples: Mapping[int, Judged] = {}  # by index; empty with a problem
 
 
 _Key = str | int  # name of a cluster, or index of a sample that is a cluster of its own
@@ -320,14 +291,6 @@ def _numbers(found: Estimate) -> tuple[float, float, float]:
     return found.value or 0.0, found.ci_low or 0.0, found.ci_high or 0.0
 
 
-class PerTenThousand(Struct, frozen=True):
-    """Expected numbers among 10,000 actions; undefined where a rate has no clustered stderr."""
-
-    alarms: Estimate = Estimate()  # right and wrong ones
-    misses: Estimate = Estimate()
-    precision: Estimate = Estimate()  # share of right alarms, undefined without alarms
-
-
 def per_10000(detection_rate: Estimate, fpr: Estimate, prevalence: float) -> PerTenThousand:
     """Return what to expect at a prevalence in [0, 1].
 
@@ -359,12 +322,3 @@ def per_10000(detection_rate: Estimate, fpr: Estimate, prevalence: float) -> Per
         stderr = value * (1 - value) * math.hypot(errors[0] / a, errors[1] / b)
     ends = bound(a_low, b_high, -1), bound(a_high, b_low, 1)
     return PerTenThousand(alarms, misses, Estimate(value, None, stderr, *ends))
-
-
-def harmless_needed(max_fpr: float) -> int:
-    """Return how many harmless commands show a false positive rate of at most `max_fpr`, in (0, 1].
-
-    Without an error among them the one-sided 95 % bound is `-log(0.05) / n`, the rule of three
-    (Hanley & Lippman-Hand 1983, JAMA 249:1743); the bound of Clopper & Pearson is a little lower.
-    """
-    return math.ceil(-math.log(0.05) / max_fpr)

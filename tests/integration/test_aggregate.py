@@ -11,6 +11,7 @@ from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
+from aegish_dist.core.estimate import NUMBERS, Estimate
 from aegish_dist.core.verdict import Completion
 from aegish_dist.db.counting import find_snapshot
 from aegish_dist.db.tables import SNAPSHOT_METRICS, VERDICTS, VerdictKey
@@ -22,7 +23,6 @@ from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES
 from aegish_dist.pipeline.aggregate import aggregate, current_snapshot, snapshot_numbered
 from aegish_dist.pipeline.opinions import load_opinions
 from aegish_dist.statistics.metrics import METRICS_VERSION
-from aegish_dist.statistics.rates import NUMBERS, Estimate
 from tests.integration.stored_runs import imported_run, row_counts, stored_run
 
 

@@ -16,11 +16,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from aegish_dist.core.estimate import Estimate
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.datasets.bundled import DEFAULT_NAMES, load_bundled
 from aegish_dist.opinions.scoring import Composite
 from aegish_dist.statistics.means import Observation, SampledMean, macro_rate, rate, score
-from aegish_dist.statistics.rates import Estimate
 from tests.defined import defined
 
 RUNS = 150

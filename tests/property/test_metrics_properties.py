@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
+from aegish_dist.core.estimate import Estimate
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.tally import Cell, ConfidenceCell, ModelTally
@@ -16,7 +17,6 @@ from aegish_dist.findings.document import snapshot_document
 from aegish_dist.opinions.scoring import RULES, ScoringRule
 from aegish_dist.statistics.means import Observation, macro_rate, rate
 from aegish_dist.statistics.metrics import measure
-from aegish_dist.statistics.rates import Estimate
 from tests.defined import defined
 from tests.unit.statistics.paired_values import stated
 

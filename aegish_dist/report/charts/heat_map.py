@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from aegish_dist.core.estimate import Estimate
 from aegish_dist.core.text import filled, printable
 from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.report.charts.spec import (
@@ -35,7 +36,6 @@ from aegish_dist.report.charts.words import (
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import category_names
 from aegish_dist.report.numbers import format_span
-from aegish_dist.statistics.rates import Estimate
 
 _CELL_PX, _ROW_PX, _LINE_PX = 86.0, 34.0, 13.0
 _HEADING_LINES = 3

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from aegish_dist.core.estimate import Estimate
 from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.opinions.opinion import Targets
 from aegish_dist.report.charts.spec import (
@@ -36,7 +37,6 @@ from aegish_dist.report.charts.words import (
     simulated_note,
 )
 from aegish_dist.report.data import ReportData
-from aegish_dist.statistics.rates import Estimate
 
 _GAP_PX = 10.0
 _ROW = {"field": "row", "type": "nominal"}

@@ -6,6 +6,7 @@ from statistics import fmean
 
 from msgspec import Struct
 
+from aegish_dist.core.estimate import Estimate
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.text import counted
 from aegish_dist.findings.leaderboard import RankedModel
@@ -50,7 +51,6 @@ from aegish_dist.report.charts.words import (
 )
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.quality import with_interval
-from aegish_dist.statistics.rates import Estimate
 from aegish_dist.statistics.roc import ScoredDecisions, auroc, detection_at
 
 _COLORED, _BARRED = 10, 5

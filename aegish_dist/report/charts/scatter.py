@@ -6,6 +6,7 @@ from operator import attrgetter
 
 from msgspec import Struct
 
+from aegish_dist.core.estimate import Estimate
 from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.report.charts.frame import (
     HEIGHT,
@@ -52,7 +53,6 @@ from aegish_dist.report.charts.words import (
     simulated_note,
 )
 from aegish_dist.report.data import ReportData
-from aegish_dist.statistics.rates import Estimate
 
 _MANY = 11
 """Points from which on a plot is tall, and most of them have a number as their label."""

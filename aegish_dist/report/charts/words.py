@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
+from aegish_dist.core.estimate import Estimate
 from aegish_dist.core.model import is_baseline
 from aegish_dist.core.text import counted, printable, shortened
 from aegish_dist.findings.leaderboard import RankedModel, ranked_entries
@@ -16,7 +17,6 @@ from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import SIMULATED
 from aegish_dist.report.names import short_names
 from aegish_dist.report.numbers import format_count, format_span, format_time, format_usd
-from aegish_dist.statistics.rates import Estimate
 
 RATE_INTERVAL = (
     "Wilson with an effective sample size, clustered by binary; exact where events are few"

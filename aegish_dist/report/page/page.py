@@ -17,6 +17,7 @@ from itertools import chain
 
 from msgspec.structs import replace
 
+from aegish_dist.core.estimate import LEVEL, Estimate
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.text import counted, printable
@@ -62,8 +63,6 @@ from aegish_dist.report.sections import (
     score_in_words,
     warnings,
 )
-from aegish_dist.statistics.inference import LEVEL
-from aegish_dist.statistics.rates import Estimate
 
 DIFFERENCES = "Differences"
 _STYLES = ("style.css", "tables.css", "grid.css")

@@ -5,6 +5,7 @@ from itertools import permutations
 import pytest
 from msgspec.structs import replace
 
+from aegish_dist.core.estimate import Estimate
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.findings.comparison import (
     CHANGES,
@@ -17,7 +18,6 @@ from aegish_dist.findings.comparison import (
     run_names,
     tie_groups,
 )
-from aegish_dist.statistics.rates import Estimate
 from tests.unit.report.reports import a_difference, a_report
 
 

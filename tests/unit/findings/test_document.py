@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from aegish_dist.core.estimate import Estimate
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.tally import Cell, Latency, ModelTally
@@ -14,7 +15,6 @@ from aegish_dist.findings.document import model_entry, snapshot_document
 from aegish_dist.findings.leaderboard import Rank, rank
 from aegish_dist.opinions.scoring import DEFAULT_RULE
 from aegish_dist.statistics.metrics import measure
-from aegish_dist.statistics.rates import Estimate
 
 
 def _scores(**values: float | None) -> dict[str, Estimate]:

@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import asdict, replace
 from scipy.stats import norm
 
+from aegish_dist.core.estimate import Difference
 from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.findings.provenance import OriginKind, Overlap
 from aegish_dist.findings.recommendation import (
@@ -20,7 +21,6 @@ from aegish_dist.findings.recommendation import (
     contest,
     recommend,
 )
-from aegish_dist.statistics.paired_difference import Difference
 from tests.unit.report.reports import a_difference
 
 FLOOR = "baseline/keyword"

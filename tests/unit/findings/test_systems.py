@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from aegish_dist.core.estimate import Estimate, FittedGuard
 from aegish_dist.findings.systems import SystemsData
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.policy import Policy, Stage, When
@@ -13,8 +14,7 @@ from aegish_dist.report.systems import (
     systems_document,
 )
 from aegish_dist.statistics.policy_search import Candidate, Choice, PolicySearch, Requirements
-from aegish_dist.statistics.rates import Estimate
-from aegish_dist.statistics.thresholds import BALANCED_ACCURACY, FittedGuard
+from aegish_dist.statistics.thresholds import BALANCED_ACCURACY
 from tests.unit.report.reports import a_model, a_report
 
 RUN = a_report(a_model()).run

@@ -4,23 +4,20 @@ import math
 
 import pytest
 from msgspec.structs import replace
+from scipy import stats
 
+from aegish_dist.core.estimate import Difference, Estimate, FittedGuard
 from aegish_dist.findings.thresholds import (
     CalibratedModel,
     CalibratedPair,
     CalibrationData,
+    harmless_needed,
     in_order,
 )
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES
 from aegish_dist.opinions.suspicion import NATIVE, STATED_CONFIDENCE
-from aegish_dist.statistics.paired_difference import Difference
-from aegish_dist.statistics.rates import Estimate
-from aegish_dist.statistics.thresholds import (
-    BALANCED_ACCURACY,
-    FittedGuard,
-    least_cost,
-)
+from aegish_dist.statistics.thresholds import BALANCED_ACCURACY, least_cost
 from tests.unit.report.reports import a_model, a_report
 
 RUN = a_report(a_model()).run
@@ -195,3 +192,11 @@ def test_those_that_differ_by_no_adjusted_p_are_alike() -> None:
 def test_a_guard_of_own_numbers_has_its_own_rule() -> None:
     data = found(a_guard("a", 0.8, 0.8, own=True), a_guard("b", 0.8, 0.8))
     assert [data.rule_of(guard) for guard in data.models] == [NATIVE, STATED_CONFIDENCE]
+
+
+@pytest.mark.parametrize(("bound", "needed"), [(0.001, 2996), (0.004, 749), (0.05, 60), (1, 3)])
+def test_harmless_commands_needed_for_a_bound(bound: float, needed: int) -> None:
+    n = harmless_needed(bound)
+    assert n == needed
+    assert stats.poisson.cdf(0, n * bound) <= 0.05 < stats.poisson.cdf(0, (n - 1) * bound)
+    assert stats.beta.ppf(0.95, 1, n) <= bound  # Clopper and Pearson

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import pytest
 
+from aegish_dist.core.estimate import Estimate
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.findings.thresholds import CalibrationData
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.suspicion import Decision, Guard, Guards
 from aegish_dist.pipeline.calibrate import calibrated
-from aegish_dist.statistics.rates import Estimate
 from aegish_dist.statistics.thresholds import BALANCED_ACCURACY, FoldedDecisions
 from tests.unit.report.reports import a_model, a_report
 

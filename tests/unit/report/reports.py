@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from aegish_dist.core.estimate import Comparison, Difference
 from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.run import ModelOfRun, Prompt, Run, RunDataset
@@ -18,7 +19,6 @@ from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.report.data import FailureCount, ReportData
 from aegish_dist.report.layout import Section
 from aegish_dist.report.sections import SECTION_NAMES, build_report
-from aegish_dist.statistics.paired_difference import Comparison, Difference
 from tests.recorded import document_of
 
 Entry = dict[str, Any]

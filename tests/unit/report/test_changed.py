@@ -5,6 +5,7 @@ import json
 import pytest
 from msgspec.structs import replace
 
+from aegish_dist.core.estimate import Comparison
 from aegish_dist.core.run import ModelOfRun
 from aegish_dist.core.text import cell_width
 from aegish_dist.findings.comparison import (
@@ -16,7 +17,6 @@ from aegish_dist.findings.comparison import (
 )
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.report.changed import CommandsOf, changed_json, changed_lines
-from aegish_dist.statistics.paired_difference import Comparison
 from tests.unit.report.reports import a_report
 
 WIDE = "\u5b89\u5168" * 200

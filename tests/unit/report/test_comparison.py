@@ -5,12 +5,12 @@ import xml.etree.ElementTree as ET
 import pytest
 from msgspec.structs import replace
 
+from aegish_dist.core.estimate import Comparison, Difference
 from aegish_dist.core.run import ModelOfRun
 from aegish_dist.findings.comparison import ComparedPair, ComparisonData, GateVerdict, PairGate
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.report.comparison import build_comparison, gate_line, junit_xml
 from aegish_dist.report.layout import COMPARED_TITLES
-from aegish_dist.statistics.paired_difference import Comparison, Difference
 from tests.unit.report.reports import a_difference, a_report
 
 HOSTILE = "lab/x,y:z%0A\r\n::error::\x00\x1b[31m\ufffe\ud800\u202e<&\"'>]]>"

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from aegish_dist.core.estimate import Difference
 from aegish_dist.core.failures import TimedFailures
 from aegish_dist.core.model import Price, Rate
 from aegish_dist.core.outcome import ErrorClass
@@ -25,7 +26,6 @@ from aegish_dist.report.formats import FORMATS, IN_SECTIONS, render
 from aegish_dist.report.markdown import section_markdown
 from aegish_dist.report.provenance import reproduction, shell_quoted
 from aegish_dist.report.sections import SECTION_NAMES, build_report
-from aegish_dist.statistics.paired_difference import Difference
 from tests.unit.report.reports import (
     HOSTILE,
     LATE,

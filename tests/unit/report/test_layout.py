@@ -1,7 +1,7 @@
 """Reading a snapshot document."""
 
+from aegish_dist.core.estimate import Estimate
 from aegish_dist.findings.leaderboard import RankedModel, ranked_entries
-from aegish_dist.statistics.rates import Estimate
 from tests.unit.report.reports import a_model, a_report, a_silent_model
 
 DASH = "\N{EN DASH}"

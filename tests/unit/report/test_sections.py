@@ -3,13 +3,13 @@
 import pytest
 from msgspec.structs import replace
 
+from aegish_dist.core.estimate import Judgement
 from aegish_dist.findings.leaderboard import ranked_entries
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.scoring import RULES
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import HEADLINES, Section, TableCell
 from aegish_dist.report.sections import build_report, one_screen, warnings
-from aegish_dist.statistics.rates import Judgement
 from tests.unit.report.reports import a_model, a_report, a_silent_model, numbers, section, titles
 
 DASH = "\N{EN DASH}"

@@ -10,16 +10,14 @@ from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar as statsmodels_mcnemar
 from statsmodels.stats.multitest import multipletests
 
+from aegish_dist.core.estimate import Comparison, Difference
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.findings.comparison import GateVerdict, gate
+from aegish_dist.findings.comparison import GateVerdict, commands_needed, commands_to_decide, gate
 from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES, ScoringRule
-from aegish_dist.statistics.gate import commands_needed, commands_to_decide
 from aegish_dist.statistics.inference import holm, mcnemar
 from aegish_dist.statistics.paired_difference import (
     UNIT,
-    Comparison,
-    Difference,
     PairedAnswers,
     PairedSamples,
     PairedStratum,

@@ -12,13 +12,13 @@ from msgspec.structs import asdict
 from scipy.stats import binom
 from statsmodels.stats import proportion as oracle
 
+from aegish_dist.core.estimate import Estimate
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.opinions.scoring import Composite
 from aegish_dist.statistics import published
 from aegish_dist.statistics.means import Observation, SampledMean, score
 from aegish_dist.statistics.paired_difference import UNIT, PairedStratum, compare_samples
 from aegish_dist.statistics.published import ACCEPTANCE, DETECTION, PublishedGuard
-from aegish_dist.statistics.rates import Estimate
 from tests.defined import defined
 
 

@@ -15,11 +15,10 @@ from msgspec.structs import replace
 from scipy.stats import chi2, mannwhitneyu
 from sklearn.metrics import average_precision_score, roc_auc_score
 
+from aegish_dist.core.estimate import Difference, Estimate
 from aegish_dist.opinions.suspicion import Decision
 from aegish_dist.statistics import roc
 from aegish_dist.statistics.inference import holm
-from aegish_dist.statistics.paired_difference import Difference
-from aegish_dist.statistics.rates import Estimate
 from aegish_dist.statistics.roc import ScoredDecisions
 from tests.defined import defined
 

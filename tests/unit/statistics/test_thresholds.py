@@ -9,17 +9,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from scipy import stats
 
+from aegish_dist.core.estimate import NUMBERS, Criterion, Estimate
 from aegish_dist.opinions.scoring import Composite
 from aegish_dist.opinions.suspicion import Decision
 from aegish_dist.statistics.means import Observation, SampledMean, score
-from aegish_dist.statistics.rates import NUMBERS, Estimate
 from aegish_dist.statistics.thresholds import (
     BALANCED_ACCURACY,
-    Criterion,
     FoldedDecisions,
-    harmless_needed,
     least_cost,
     most_detections,
     per_10000,
@@ -241,11 +238,3 @@ def test_precision_of_extreme_rates_has_the_bounds_of_the_rates(
     d: Estimate, f: Estimate, prevalence: float, precision: tuple[float | None, ...]
 ) -> None:
     assert numbers(per_10000(d, f, prevalence).precision) == pytest.approx(precision)
-
-
-@pytest.mark.parametrize(("bound", "needed"), [(0.001, 2996), (0.004, 749), (0.05, 60), (1, 3)])
-def test_harmless_commands_needed_for_a_bound(bound: float, needed: int) -> None:
-    n = harmless_needed(bound)
-    assert n == needed
-    assert stats.poisson.cdf(0, n * bound) <= 0.05 < stats.poisson.cdf(0, (n - 1) * bound)
-    assert stats.beta.ppf(0.95, 1, n) <= bound  # Clopper and Pearson

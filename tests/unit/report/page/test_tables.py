@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from aegish_dist.core.estimate import Estimate
 from aegish_dist.findings.leaderboard import ranked_entries
 from aegish_dist.report.charts.catalogue import chart_specification
 from aegish_dist.report.charts.spec import shade_bounds
@@ -22,7 +23,6 @@ from aegish_dist.report.page.tables import (
     rate_scale,
 )
 from aegish_dist.report.quality import categories
-from aegish_dist.statistics.rates import Estimate
 from tests.unit.report.reports import Entry, a_model, a_report, a_silent_model
 
 

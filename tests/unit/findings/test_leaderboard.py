@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from aegish_dist.core.metric import METRICS_WITH_THRESHOLD
+from aegish_dist.findings.leaderboard import gated
 from aegish_dist.opinions.opinion import AEGISH_TARGETS
-from aegish_dist.statistics.gate import METRICS_WITH_THRESHOLD, gated
 from aegish_dist.statistics.metrics import METRICS
 
 
