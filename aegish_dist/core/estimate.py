@@ -11,6 +11,11 @@ from typing import Any, Self
 from msgspec import Struct
 from msgspec.structs import replace
 
+from aegish_dist.core.outcome import ScoredAnswer
+from aegish_dist.core.sample import TrueLabel
+from aegish_dist.core.tally import ModelTally
+from aegish_dist.core.text import JsonObject
+
 LEVEL = 0.05  # of a test: two sides differ where the adjusted p is below it
 
 
@@ -53,6 +58,20 @@ class ReliabilityBin(Struct, frozen=True):
     accuracy: float | None
     ci_low: float | None
     ci_high: float | None
+
+
+class ModelMetrics(Struct, frozen=True):
+    """All that is known about one model under one rule set."""
+
+    tally: ModelTally
+    metrics: Mapping[str, Estimate]
+    counts: Mapping[str, int | None]
+    """Verdicts `planned`, `done`, `scored`, `replaced` by a retry, and `<class>_count` of those
+    done; None for a class that the rule set does not know."""
+    categories: Mapping[str, Estimate]
+    actions: Mapping[TrueLabel, Mapping[ScoredAnswer, int]]  # verdicts by target and label
+    repeats: JsonObject | None = None  # None where no command has two scored epochs
+    reliability: tuple[ReliabilityBin, ...] = ()  # by bin, the lowest confidence first
 
 
 class Difference(Struct, frozen=True):

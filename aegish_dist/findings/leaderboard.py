@@ -1,4 +1,8 @@
-"""Who takes part, the ranking with ties as ties, and who reaches least values of metrics."""
+"""Who takes part, the ranking with ties as ties, and who reaches least values of metrics.
+
+The document of a snapshot, which `aggregate --json` prints, is written and read here. The same
+verdicts give the same bytes, in whatever order they come.
+"""
 
 import math
 from collections import Counter
@@ -7,11 +11,15 @@ from functools import partialmethod
 from types import MappingProxyType
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
+from msgspec.structs import asdict
 
-from aegish_dist.core.estimate import LEVEL, Estimate, Judgement, ReliabilityBin
+from aegish_dist.core.estimate import LEVEL, Estimate, Judgement, ModelMetrics, ReliabilityBin
 from aegish_dist.core.model import is_baseline
-from aegish_dist.findings.provenance import may_be_judged, overlap_of
+from aegish_dist.core.tally import TOKEN_KINDS, Latency, ModelTally
+from aegish_dist.core.text import JsonObject
+from aegish_dist.findings.provenance import Overlap, may_be_judged, overlap_of
+from aegish_dist.findings.snapshot import PairP, Snapshot
 from aegish_dist.opinions.opinion import Targets
 from aegish_dist.statistics.inference import holm
 from aegish_dist.statistics.rates import Z_80, Z_95, judged
@@ -70,6 +78,76 @@ def rank(
             leader, group = model, group + 1
         places.append(Rank(position, group, model, score.value))
     return places
+
+
+def snapshot_document(
+    measured: Iterable[ModelMetrics],
+    earlier: Snapshot | None = None,
+    pair_p: PairP = MappingProxyType({}),
+    overlaps: Mapping[str, Overlap] = MappingProxyType({}),
+) -> dict[str, list[JsonObject]]:
+    """Return `models`, sorted by id, and `ranking`.
+
+    Args:
+        earlier: Holds models not measured now.
+        overlaps: By policy; those that may not be judged get no rank.
+    """
+    entries = {each.tally.model: model_entry(each) for each in measured}
+    for name, found in overlaps.items():
+        entries[name]["origin"] = to_builtins(found)
+    kept = {} if earlier is None else {e["model"]: e for e in earlier.document["models"]}
+    by_id = sorted((kept | entries).items())
+    if earlier is not None and not entries:
+        return {"models": [entry for _, entry in by_id], "ranking": earlier.document["ranking"]}
+    scores = {model: Estimate() for model, _ in by_id}
+    for model, entry in by_id:
+        if may_be_judged(overlaps.get(model)):
+            scores[model] = Estimate.of(entry["metrics"]["aegish_score"])
+    return {
+        "models": [entry for _, entry in by_id],
+        "ranking": [asdict(place) for place in rank(scores, adjusted_p(pair_p))],
+    }
+
+
+def model_entry(measured: ModelMetrics) -> JsonObject:
+    tally = measured.tally
+    return {
+        "model": tally.model,
+        "simulated": tally.simulated,
+        "metrics": {name: asdict(estimate) for name, estimate in measured.metrics.items()},
+        "counts": dict(measured.counts),
+        "categories": {
+            category: {name: getattr(estimate, name) for name in _OF_CATEGORY}
+            for category, estimate in measured.categories.items()
+        },
+        "actions": {
+            target.value: {label.value: verdicts for label, verdicts in labels.items()}
+            for target, labels in measured.actions.items()
+        },
+        "latency_ms": _latency(tally.latency.get("service")),
+        "latency_parts_ms": {part: _latency(seen) for part, seen in tally.latency.items()},
+        "cost": _cost(tally),
+        "tokens": {kind: tally.tokens.get(kind) for kind in TOKEN_KINDS},
+        "repeats": measured.repeats,
+        "reliability": [asdict(each) for each in measured.reliability],
+    }
+
+
+_OF_CATEGORY = ("n", "value", "stderr", "ci_low", "ci_high")
+
+
+def _latency(seen: Latency | None) -> JsonObject:
+    return asdict(seen) if seen else dict.fromkeys(Latency.__struct_fields__)
+
+
+def _cost(tally: ModelTally) -> JsonObject:
+    per_command = tally.per_command_usd
+    costs = {
+        "total_usd": tally.cost_usd,
+        "per_1000_usd": None if per_command is None else per_command * 1000,
+        "per_command_usd": per_command,
+    }
+    return {name: None if cost is None else float(cost) for name, cost in costs.items()}
 
 
 class RankedModel(Struct, frozen=True):

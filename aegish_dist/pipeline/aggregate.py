@@ -15,6 +15,7 @@ from sqlalchemy.engine.interfaces import IsolationLevel
 from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
+from aegish_dist.core.estimate import ModelMetrics
 from aegish_dist.core.run import ModelOfRun, Run
 from aegish_dist.db.answers import read_answers
 from aegish_dist.db.counting import (
@@ -28,12 +29,12 @@ from aegish_dist.db.engine import in_transaction, transaction
 from aegish_dist.db.overlays import OverlayInRun
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import ReportError
-from aegish_dist.findings.document import snapshot_document
+from aegish_dist.findings.leaderboard import snapshot_document
 from aegish_dist.findings.snapshot import PairP, Snapshot, VerdictSet
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.pipeline.runs import no_verdict
-from aegish_dist.statistics.metrics import METRICS_VERSION, ModelMetrics, measure
+from aegish_dist.statistics.metrics import METRICS_VERSION, measure
 from aegish_dist.statistics.paired_difference import PairedAnswers, ScoredColumns
 from aegish_dist.telemetry.tracing import span
 

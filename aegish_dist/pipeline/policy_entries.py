@@ -7,7 +7,7 @@ from itertools import combinations
 from msgspec.structs import replace
 
 from aegish_dist.core.tally import Cell, Latency, ModelTally, in_order
-from aegish_dist.findings.document import snapshot_document
+from aegish_dist.findings.leaderboard import snapshot_document
 from aegish_dist.findings.provenance import out_of_fold
 from aegish_dist.findings.snapshot import Snapshot
 from aegish_dist.opinions.opinion import Opinion

@@ -10,14 +10,12 @@ from functools import cache, cached_property, partial
 from itertools import chain
 from typing import NamedTuple
 
-from msgspec import Struct
-
-from aegish_dist.core.estimate import Estimate, ReliabilityBin
+from aegish_dist.core.estimate import Estimate, ModelMetrics
 from aegish_dist.core.metric import Metric
 from aegish_dist.core.outcome import ERROR_LABELS, RULE_ERROR_LABELS, OutcomeDetails, ScoredAnswer
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.tally import Cell, ModelTally
-from aegish_dist.core.text import JsonObject, known
+from aegish_dist.core.text import known
 from aegish_dist.opinions.scoring import ACTIONS, ScoringRule
 from aegish_dist.statistics.calibration import brier, expected_calibration_error, reliability
 from aegish_dist.statistics.means import Observation, SampledMean, estimate, macro_rate, rate, score
@@ -210,20 +208,6 @@ METRICS: Mapping[str, Formula] = {
 }
 """All metrics, in the order of snapshots. A rate averages the scored epochs of each sample, then
 the samples. Error rates, coverage with its bounds, and calibration count verdicts instead."""
-
-
-class ModelMetrics(Struct, frozen=True):
-    """All that is known about one model under one rule set."""
-
-    tally: ModelTally
-    metrics: Mapping[str, Estimate]
-    counts: Mapping[str, int | None]
-    """Verdicts `planned`, `done`, `scored`, `replaced` by a retry, and `<class>_count` of those
-    done; None for a class that the rule set does not know."""
-    categories: Mapping[str, Estimate]
-    actions: Mapping[TrueLabel, Mapping[ScoredAnswer, int]]  # verdicts by target and label
-    repeats: JsonObject | None = None  # None where no command has two scored epochs
-    reliability: tuple[ReliabilityBin, ...] = ()  # by bin, the lowest confidence first
 
 
 def measure(tally: ModelTally, rule: ScoringRule) -> ModelMetrics:

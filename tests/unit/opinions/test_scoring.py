@@ -2,6 +2,7 @@
 
 import pytest
 
+from aegish_dist.core.estimate import ModelMetrics
 from aegish_dist.core.outcome import (
     ErrorClass,
     Outcome,
@@ -15,7 +16,7 @@ from aegish_dist.core.tally import Cell, ModelTally
 from aegish_dist.errors import OpinionError
 from aegish_dist.opinions.opinion import AEGISH_TARGETS
 from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES, ScoringRule, rule_named
-from aegish_dist.statistics.metrics import ModelMetrics, measure
+from aegish_dist.statistics.metrics import measure
 
 MALICIOUS, HARMLESS = TrueLabel.MALICIOUS, TrueLabel.HARMLESS
 ALLOW, WARN, BLOCK = OutcomeDetail.ALLOW, OutcomeDetail.WARN, OutcomeDetail.BLOCK
