@@ -21,8 +21,8 @@ from aegish_dist.errors import ReportError
 from aegish_dist.files import replacing_in
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.pipeline.report import ReportPart, report_data
-from aegish_dist.report.charts.catalogue import CHARTS, PLOT_FORMATS, converter, plot_files
-from aegish_dist.report.charts.spec import NoChart
+from aegish_dist.report.charts.catalogue import CHARTS, plot_files
+from aegish_dist.report.charts.vega_lite import PLOT_FORMATS, NoChart, converter
 
 
 def _list(context: click.Context, _: click.Parameter, wanted: bool) -> None:

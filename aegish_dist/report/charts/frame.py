@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from aegish_dist.report.charts.spec import (
+from aegish_dist.report.charts.vega_lite import (
     LINE,
     PAPER,
     TEXT_PX,

@@ -7,7 +7,7 @@ from typing import Any
 from aegish_dist.core.estimate import Estimate
 from aegish_dist.core.text import filled, printable
 from aegish_dist.findings.leaderboard import RankedModel
-from aegish_dist.report.charts.spec import (
+from aegish_dist.report.charts.vega_lite import (
     BAND,
     INK,
     PAPER,

@@ -6,7 +6,7 @@ from typing import Any
 from aegish_dist.core.estimate import Estimate
 from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.opinions.opinion import Targets
-from aegish_dist.report.charts.spec import (
+from aegish_dist.report.charts.vega_lite import (
     INK,
     LINE,
     SMALL_PX,

@@ -24,7 +24,7 @@ from aegish_dist.report.charts.frame import (
     axis_of,
     in_pixels,
 )
-from aegish_dist.report.charts.spec import (
+from aegish_dist.report.charts.vega_lite import (
     BAR,
     INK,
     PALETTE,

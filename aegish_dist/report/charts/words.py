@@ -12,7 +12,7 @@ from aegish_dist.core.model import is_baseline
 from aegish_dist.core.text import counted, printable, shortened
 from aegish_dist.findings.leaderboard import RankedModel, ranked_entries
 from aegish_dist.opinions.opinion import Targets
-from aegish_dist.report.charts.spec import TEXT_PX, text_width
+from aegish_dist.report.charts.vega_lite import TEXT_PX, text_width
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import SIMULATED
 from aegish_dist.report.names import short_names

@@ -21,10 +21,13 @@ from aegish_dist.core.estimate import LEVEL, Estimate
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.text import counted, printable
+from aegish_dist.errors import ConfigError
 from aegish_dist.findings.comparison import ComparisonData, DirectedDifference, result_of
 from aegish_dist.findings.leaderboard import RankedModel, ranked_entries
-from aegish_dist.report.charts.catalogue import page_charts
-from aegish_dist.report.charts.spec import Chart
+from aegish_dist.report.charts.roc import roc
+from aegish_dist.report.charts.scatter import scatter
+from aegish_dist.report.charts.vega_lite import Chart, converter, themed_svg
+from aegish_dist.report.charts.words import apart
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.first_screen import details, first_screen, state
 from aegish_dist.report.layout import (
@@ -99,6 +102,21 @@ def _policy(style: str, script: str) -> str:
 
 BESIDE_THE_SUMMARY = "score-by-cost"
 """The chart that shows what to take."""
+
+
+def page_charts(data: ReportData) -> list[tuple[Chart, str]]:
+    """Return the plots of the HTML report with their SVG, which takes its colours from the page.
+
+    There is none where the package that draws them, the extra `plots`, cannot be imported.
+    """
+    try:
+        converter()
+    except ConfigError:
+        return []
+    models = apart(data)[0]
+    # The others are tables of the page, or say less there.
+    made = (scatter(BESIDE_THE_SUMMARY, data, models), roc("roc", data, models))
+    return [(each, themed_svg(each)) for each in made if isinstance(each, Chart)]
 
 
 def figures(charts: Sequence[tuple[Chart, str]], *, beside: bool) -> str:

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 from msgspec import Struct
 
 from aegish_dist.report.charts.frame import PixelBox, PixelLine
-from aegish_dist.report.charts.spec import text_width
+from aegish_dist.report.charts.vega_lite import text_width
 
 _MOVE = re.compile(r"translate\(([-\d.e]+),\s*([-\d.e]+)\)")
 

@@ -11,17 +11,11 @@ from msgspec.structs import replace
 
 import aegish_dist.report.page
 from aegish_dist.errors import ReportError
-from aegish_dist.report.charts.catalogue import (
-    CHARTS,
-    chart_specification,
-    drawn,
-    drawn_svg,
-    make_chart,
-    page_charts,
-)
+from aegish_dist.report.charts.catalogue import CHARTS, chart_specification, make_chart
 from aegish_dist.report.charts.frame import PixelBox
-from aegish_dist.report.charts.spec import Chart, NoChart
+from aegish_dist.report.charts.vega_lite import Chart, NoChart, drawn, drawn_svg
 from aegish_dist.report.data import ReportData
+from aegish_dist.report.page.page import page_charts
 from tests.unit.report.charts.drawings import Drawing
 from tests.unit.report.charts.models import a_spread_model, a_spread_report, guards_of
 from tests.unit.report.reports import a_model, a_report, a_silent_model, numbers

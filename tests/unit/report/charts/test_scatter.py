@@ -6,7 +6,7 @@ from sklearn.metrics import roc_curve
 
 from aegish_dist.report.charts.catalogue import make_chart
 from aegish_dist.report.charts.frame import axis_of
-from aegish_dist.report.charts.spec import Chart, Json, NoChart
+from aegish_dist.report.charts.vega_lite import Chart, Json, NoChart
 from aegish_dist.report.charts.words import COST, SCORE
 from aegish_dist.report.data import ReportData
 from tests.unit.report.charts.models import a_spread_report, guards_of

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.text import printable
-from aegish_dist.report.charts.spec import Chart
+from aegish_dist.report.charts.vega_lite import Chart
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.page import render_page
 from aegish_dist.report.page.page import figure, figures

@@ -11,7 +11,7 @@ import pytest
 from aegish_dist.core.estimate import Estimate
 from aegish_dist.findings.leaderboard import ranked_entries
 from aegish_dist.report.charts.catalogue import chart_specification
-from aegish_dist.report.charts.spec import shade_bounds
+from aegish_dist.report.charts.vega_lite import shade_bounds
 from aegish_dist.report.layout import Section
 from aegish_dist.report.page.tables import (
     BarScale,

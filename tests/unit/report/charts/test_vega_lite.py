@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import aegish_dist.report.page
-from aegish_dist.report.charts.spec import PALETTE, provider_styles
+from aegish_dist.report.charts.vega_lite import PALETTE, provider_styles
 
 STYLE = Path(aegish_dist.report.page.__file__).with_name("assets") / "charts.css"
 DARK = tuple(re.findall(r"--chart-\d: (#[0-9a-f]{6})", STYLE.read_text()))

@@ -1,7 +1,8 @@
-"""Shared by all plots: their look, widths of text, and the way from a plot to a specification.
+"""Shared by all plots: their look, widths of text, the specification of a plot, and its picture.
 
-Vega-Lite makes scales, axes, ticks and legends. Foreign text stands in values of data,
-titles and domains alone, never in the name of a field or in an expression.
+`vl_convert` of the extra `plots` draws without a browser. Vega-Lite makes scales, axes, ticks and
+legends. Foreign text stands in values of data, titles and domains alone, never in the name of a
+field or in an expression.
 
 The colours of `PALETTE` stay apart for readers with deuteranopia, protanopia and tritanopia, and
 differ in lightness, so that they stay apart on grey paper too; `tests/unit/report/charts` checks
@@ -11,7 +12,9 @@ bar their order.
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from importlib.resources import files
 from itertools import accumulate, takewhile
 from types import MappingProxyType
@@ -19,7 +22,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from aegish_dist.core.text import filled
+from aegish_dist.core.text import filled, printable, printable_json
+from aegish_dist.errors import ConfigError
 
 Json = dict[str, Any]
 
@@ -189,6 +193,69 @@ def _with_room(chart: Chart, view: Json, room: float) -> Json:
 
 _CONFIG: Json = json.loads(files(__package__).joinpath("vega_lite.json").read_text("utf-8"))
 """The first font is in the wheel of `vl_convert`; Arial and Helvetica have its widths."""
+
+
+PLOT_FORMATS = ("svg", "png", "pdf", "vega")
+"""The formats of `drawn`; `vega` is the specification itself."""
+
+
+def converter() -> Any:
+    """Return the module that draws."""
+    try:
+        # 40 MB of shared library, for the one command that draws.
+        import vl_convert  # noqa: PLC0415
+    except ImportError as error:
+        problem = "plots need the package vl-convert-python: pip install 'aegish-dist[plots]'"
+        raise ConfigError(problem) from error
+    return vl_convert
+
+
+def drawn(specification: dict[str, Any], form: str, *, title: str) -> bytes:
+    """Return a plot as the content of a file; SVG holds the title for those who do not see it."""
+    if form == "vega":
+        return (printable_json(specification) + "\n").encode()
+    if form == "svg":
+        return drawn_svg(specification, title, specification.get("description", "")).encode()
+    draw = converter()
+    if form == "pdf":
+        return bytes(draw.vegalite_to_pdf(specification, vl_version=VEGA_LITE))
+    # Two dots per pixel of the specification: 144 to the inch.
+    return bytes(draw.vegalite_to_png(specification, vl_version=VEGA_LITE, scale=2))
+
+
+def drawn_svg(specification: dict[str, Any], title: str, description: str = "") -> str:
+    """Return a plot as an SVG document with title and description."""
+    svg: str = converter().vegalite_to_svg(specification, vl_version=VEGA_LITE)
+    head, mark, rest = svg.partition(">")
+    words = f"<title>{escape(printable(title))}</title>"
+    if description:
+        words += f"<desc>{escape(printable(description))}</desc>"
+    return f'{head} role="img"{mark}{words}{rest}\n'
+
+
+_TAG = re.compile(r"<[^<>]*>")
+_COLOR = re.compile(r'="(#[0-9a-f]{6})"')
+_NUMBERS = re.compile(r"(?<=[(,\sMLHV-])(\d+\.\d{2})\d+")
+_EMPTY = re.compile(
+    r'<path class="(?:back|fore)ground" aria-hidden="true" d="[^"]*"(?: pointer-events="none")?'
+    r'(?: display="none")?/>'
+)
+
+
+def themed_svg(chart: Chart) -> str:
+    """Return a chart as one `<svg>` element without title, caption and background.
+
+    It has no style attributes, scripts, links or images. Each colour is a custom property such as
+    `--chart-ink`, with the colour of paper as the value where a page has no style sheet for it.
+    """
+    svg = drawn_svg(bare_specification(chart), chart.title, chart.description)
+    return _TAG.sub(lambda tag: _themed_tag(tag[0]), _EMPTY.sub("", svg))
+
+
+def _themed_tag(tag: str) -> str:
+    """Change attributes alone: a foreign name may look like one."""
+    shorter = _NUMBERS.sub(r"\1", tag)
+    return _COLOR.sub(lambda found: f'="var(--chart-{VARIABLES[found[1]]}, {found[1]})"', shorter)
 
 
 def layer(rows: Sequence[Mapping[str, Any]], mark: str, style: Json, **encoding: Any) -> Json:
