@@ -15,7 +15,6 @@ from enum import StrEnum
 from msgspec import Struct, field
 
 from aegish_dist.core.outcome import ErrorClass, is_passing
-from aegish_dist.core.run import BatchState
 from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import ProviderError
 
@@ -81,21 +80,6 @@ class BatchLimits(Struct, frozen=True):
 
     requests: int
     bytes: int
-
-
-class BatchTotals(Struct, frozen=True):
-    """The batches of a model of a run, for `status`."""
-
-    batches: int
-    open: int
-    requests: int
-    answered: int  # items of open batches that the provider reports as answered
-    oldest_s: float | None = None  # since the oldest open batch was handed over; None: none was
-    expected_usd: Decimal | None = None  # of open batches; None when a price is unknown
-    problem: str | None = None  # the newest of an open batch, or else of any batch
-    states: Mapping[BatchState, int] = field(default_factory=dict)
-    starts_in_s: float = 0.0  # seconds until the items are asked in batches; 0 if they are now
-    live: int = 0  # items asked live as batches gave no answer; 0 while a batch is open
 
 
 MAX_TRIES = 3  # an item without a verdict after this many batches is asked live

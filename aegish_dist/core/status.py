@@ -4,12 +4,12 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from decimal import Decimal
 from enum import StrEnum
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
-from aegish_dist.core.batches import BatchTotals
 from aegish_dist.core.model import is_baseline
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.run import BatchState
@@ -47,6 +47,21 @@ class Waiting(Struct, frozen=True):
     backoff: int  # items that pause after a failed call
     blocked_by: CallWait | None = None
     refused: float | None = None  # share of the calls of all runs that got 429 of late
+
+
+class BatchTotals(Struct, frozen=True):
+    """The batches of a model of a run."""
+
+    batches: int
+    open: int
+    requests: int
+    answered: int  # items of open batches that the provider reports as answered
+    oldest_s: float | None = None  # since the oldest open batch was handed over; None: none was
+    expected_usd: Decimal | None = None  # of open batches; None when a price is unknown
+    problem: str | None = None  # the newest of an open batch, or else of any batch
+    states: Mapping[BatchState, int] = field(default_factory=dict)
+    starts_in_s: float = 0.0  # seconds until the items are asked in batches; 0 if they are now
+    live: int = 0  # items asked live as batches gave no answer; 0 while a batch is open
 
 
 class ModelStatus(Struct, frozen=True):

@@ -14,9 +14,10 @@ from msgspec import Struct, convert
 from sqlalchemy import Row, func, update
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.batches import MAX_TRIES, BatchItem, BatchRequest, BatchTotals
+from aegish_dist.core.batches import MAX_TRIES, BatchItem, BatchRequest
 from aegish_dist.core.model import Destination
 from aegish_dist.core.run import BatchState, RunPause
+from aegish_dist.core.status import BatchTotals
 from aegish_dist.core.text import clean_text
 from aegish_dist.core.verdict import Usage
 from aegish_dist.db.engine import execute, reading, statement

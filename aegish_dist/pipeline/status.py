@@ -16,12 +16,12 @@ from msgspec.structs import replace
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.batches import BatchTotals
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.run import Run
 from aegish_dist.core.status import (
     HELD,
     LATELY,
+    BatchTotals,
     FailedCalls,
     ModelStatus,
     RunStatus,

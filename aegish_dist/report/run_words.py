@@ -7,10 +7,17 @@ print get one line of ASCII.
 from collections.abc import Iterator
 from operator import attrgetter
 
-from aegish_dist.core.batches import BatchTotals
 from aegish_dist.core.run import BatchState
 from aegish_dist.core.secrets import mask_key_shapes
-from aegish_dist.core.status import CallWait, FailedCalls, ModelStatus, RunStatus, State, Waiting
+from aegish_dist.core.status import (
+    BatchTotals,
+    CallWait,
+    FailedCalls,
+    ModelStatus,
+    RunStatus,
+    State,
+    Waiting,
+)
 from aegish_dist.core.text import counted, printable, shortened
 from aegish_dist.report.names import short_names
 from aegish_dist.report.numbers import format_usd

@@ -11,9 +11,9 @@ from decimal import Decimal
 from msgspec import Struct
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.batches import BatchTotals
 from aegish_dist.core.model import ModelSpec, Price, cost_usd
 from aegish_dist.core.run import Run
+from aegish_dist.core.status import BatchTotals
 from aegish_dist.core.verdict import Usage
 from aegish_dist.db.batches import batch_totals, lock_run, usage_of_answers
 from aegish_dist.db.counting import costs_of, model_progress

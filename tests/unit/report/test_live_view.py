@@ -9,9 +9,16 @@ import pytest
 from msgspec.structs import replace
 from rich.cells import cell_len
 
-from aegish_dist.core.batches import BatchTotals
 from aegish_dist.core.run import BatchState
-from aegish_dist.core.status import CallWait, RunStatus, State, Waiting, cost_at_end_usd, may_move
+from aegish_dist.core.status import (
+    BatchTotals,
+    CallWait,
+    RunStatus,
+    State,
+    Waiting,
+    cost_at_end_usd,
+    may_move,
+)
 from aegish_dist.report.live_view import (
     Canvas,
     Scene,
