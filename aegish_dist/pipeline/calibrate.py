@@ -29,9 +29,8 @@ from aegish_dist.opinions.suspicion import (
     Guards,
     SuspicionRule,
 )
-from aegish_dist.pipeline.aggregate import current_snapshot
+from aegish_dist.pipeline.aggregate import current_snapshot, with_policies
 from aegish_dist.pipeline.opinions import overlaps_of, read_guards
-from aegish_dist.pipeline.policy_entries import with_policies
 from aegish_dist.statistics.paired_difference import (
     PairedAnswers,
     ScoredColumns,

@@ -51,11 +51,11 @@ from aegish_dist.pipeline.aggregate import (
     current_snapshot,
     current_snapshots,
     snapshot_numbered,
+    with_policies,
     without_overlay,
 )
 from aegish_dist.pipeline.compare import Question, compare_models
 from aegish_dist.pipeline.opinions import overlay_of, read_guards
-from aegish_dist.pipeline.policy_entries import with_policies
 from aegish_dist.report.data import FailureCount, Halted, ReportData
 from aegish_dist.report.layout import Fact
 from aegish_dist.report.names import NAME_WIDTH, short_names
