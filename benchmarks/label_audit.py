@@ -33,20 +33,13 @@ import click
 from measuring import laid_out, print_table
 from msgspec.structs import replace
 
+from aegish_dist.core.audit import DOUBTFUL_FROM, INFORMATIVE_FROM, AuditKind
 from aegish_dist.core.outcome import OutcomeDetail, find
 from aegish_dist.core.sample import TrueLabel
+from aegish_dist.core.tally import SampleAnswers
 from aegish_dist.interchange.verdict_files import read_rows
-from aegish_dist.opinions.scoring import DEFAULT_RULE, SampleAnswers
-from aegish_dist.statistics.label_audit import (
-    DOUBTFUL_FROM,
-    INFORMATIVE_FROM,
-    OTHER,
-    AuditKind,
-    audit,
-    flagged,
-    sides_under,
-    vote_of,
-)
+from aegish_dist.opinions.scoring import DEFAULT_RULE
+from aegish_dist.statistics.label_audit import OTHER, audit, flagged, sides_under, vote_of
 from tests.juries import Jury, Setting, simulate_jury
 
 MODELS = (5, 9, 20)

@@ -42,12 +42,7 @@ from aegish_dist.opinions.scoring import DEFAULT_RULE
 from aegish_dist.opinions.suspicion import Decision, Guard, Guards
 from aegish_dist.statistics import rates
 from aegish_dist.statistics.paired_difference import PairedAnswers, ScoredColumns, compare_samples
-from aegish_dist.statistics.policy_search import (
-    Choice,
-    PolicySearch,
-    Requirements,
-    search_policies,
-)
+from aegish_dist.statistics.policy_search import Choice, PolicySearch, Requirements, search_policies
 
 FURTHER = 20_000
 CUTS = (0.6, 1.3)  # of the latent suspicion, from which on guards WARN and BLOCK

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.opinions.scoring import SampleAnswers
+from aegish_dist.core.tally import SampleAnswers
 
 MALICIOUS, HARMLESS = 676, 496
 FAMILIES = 2

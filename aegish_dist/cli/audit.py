@@ -28,6 +28,7 @@ from aegish_dist.cli.printing import (
     say_json,
     say_rendered,
 )
+from aegish_dist.core.audit import Audit
 from aegish_dist.core.text import counted, shortened
 from aegish_dist.files import require_new
 from aegish_dist.opinions.opinion import DRAFT_AUTHOR, Opinion
@@ -37,7 +38,6 @@ from aegish_dist.report.layout import Section
 from aegish_dist.report.markdown import section_markdown
 from aegish_dist.report.names import short_names
 from aegish_dist.report.quality import overlay_section
-from aegish_dist.statistics.label_audit import Audit
 
 LISTED, IN_A_TABLE = 20, 3
 """Commands of each list, and those of them that a table shows: one screen."""

@@ -28,6 +28,18 @@ class Cell(Struct, frozen=True, order=True):
     samples: int
 
 
+class SampleAnswers(Struct, frozen=True):
+    """A sample of a run with the verdicts of all models."""
+
+    dataset: str
+    sample_id: str
+    command: str
+    target: TrueLabel
+    category: str | None
+    cluster: str | None  # None: the sample is a cluster of its own
+    findings: Mapping[str, OutcomeDetails]  # by model; absent without a verdict about the sample
+
+
 CONFIDENCE_BINS = 10  # of equal width over [0, 1]; a confidence of 1 is in the last
 
 

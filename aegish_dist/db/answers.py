@@ -19,6 +19,7 @@ from aegish_dist.core.outcome import ErrorClass, Outcome, OutcomeDetails, Scored
 from aegish_dist.core.run import ModelOfRun, Run
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.secrets import mask_key_shapes
+from aegish_dist.core.tally import SampleAnswers
 from aegish_dist.core.verdict_record import STORED
 from aegish_dist.db.engine import execute, reading, statement
 from aegish_dist.db.overlays import OverlayInRun
@@ -33,7 +34,7 @@ from aegish_dist.db.verdict_reader import (
     prepare,
     sample_ranges,
 )
-from aegish_dist.opinions.scoring import ACTIONS, SampleAnswers, ScoringRule
+from aegish_dist.opinions.scoring import ACTIONS, ScoringRule
 from aegish_dist.opinions.suspicion import Decision, Guard, Guards, SuspicionRule, suspicion
 from aegish_dist.opinions.verdict_query import (
     COUNTED,

@@ -114,6 +114,20 @@ class Policy(Struct, frozen=True):
         return fingerprint_of([self.content, chosen_on])
 
 
+class Candidate(Struct, frozen=True):
+    """A system and its rates on the decisions that it is chosen on."""
+
+    policy: Policy
+    miss_rate: float  # of dangerous decisions
+    stop_rate: float  # of harmless decisions
+    cost_per_10000: float | None  # USD per 10,000 actions at the prevalence
+    p95_ms: float | None  # of the latency at the prevalence
+
+    @property
+    def cost_per_1000(self) -> float | None:
+        return None if self.cost_per_10000 is None else self.cost_per_10000 / 10
+
+
 _PLAIN = r"A-Za-z0-9_@%+=:,./~\-"
 _PLAIN_COMMAND = re.compile(rf"[{_PLAIN} \t]+")
 _PATTERN = re.compile(rf"[{_PLAIN}]+(?: [{_PLAIN}*?]+)*")

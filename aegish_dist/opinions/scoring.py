@@ -175,15 +175,3 @@ def rule_named(name: str) -> ScoringRule:
     except KeyError:
         hint = did_you_mean(name, RULES, f"choose one of {', '.join(RULES)}")
         raise OpinionError(f"unknown rule set '{name}': {hint}") from None
-
-
-class SampleAnswers(Struct, frozen=True):
-    """A sample of a run with the verdicts of all models."""
-
-    dataset: str
-    sample_id: str
-    command: str
-    target: TrueLabel
-    category: str | None
-    cluster: str | None  # None: the sample is a cluster of its own
-    findings: Mapping[str, OutcomeDetails]  # by model; absent without a verdict about the sample

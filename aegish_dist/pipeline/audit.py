@@ -5,7 +5,9 @@ from pathlib import Path
 from msgspec.structs import replace
 from sqlalchemy import Engine
 
+from aegish_dist.core.audit import DOUBTFUL_FROM, Audit, AuditKind
 from aegish_dist.core.run import Run
+from aegish_dist.core.tally import SampleAnswers
 from aegish_dist.core.text import JsonObject
 from aegish_dist.db.answers import judged_samples
 from aegish_dist.db.counting import count_models
@@ -16,10 +18,9 @@ from aegish_dist.findings.leaderboard import snapshot_document
 from aegish_dist.findings.snapshot import overlay_effect
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.opinion_files import render_overlay
-from aegish_dist.opinions.scoring import SampleAnswers
 from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.pipeline.runs import no_verdict
-from aegish_dist.statistics.label_audit import DOUBTFUL_FROM, Audit, AuditKind, audit, draft_overlay
+from aegish_dist.statistics.label_audit import audit, draft_overlay
 from aegish_dist.statistics.metrics import measure
 
 

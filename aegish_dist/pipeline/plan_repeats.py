@@ -13,14 +13,13 @@ from aegish_dist.core.estimate import Difference
 from aegish_dist.core.metric import Metric
 from aegish_dist.core.run import Run, RunDataset
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.tally import ModelTally
+from aegish_dist.core.tally import ModelTally, SampleAnswers
 from aegish_dist.db.counting import count_models
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import DatasetError, ReportError
 from aegish_dist.findings.comparison import commands_needed
 from aegish_dist.opinions.opinion import Opinion
-from aegish_dist.opinions.scoring import SampleAnswers
 from aegish_dist.pipeline.audit import verdicts_by_sample
 from aegish_dist.pipeline.compare import Question, compare_models
 from aegish_dist.pipeline.datasets import choose_dataset, describe

@@ -6,12 +6,12 @@ from typing import Any
 
 from msgspec.structs import asdict
 
+from aegish_dist.core.audit import DOUBTFUL_FROM, Audit, AuditedCommand, AuditKind
 from aegish_dist.core.text import printable, shortened
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.report.csv import csv_text
 from aegish_dist.report.layout import Section
 from aegish_dist.report.numbers import UNDEFINED, format_decimal, format_rate
-from aegish_dist.statistics.label_audit import DOUBTFUL_FROM, Audit, AuditedCommand, AuditKind
 
 _LISTS: Mapping[AuditKind, tuple[str, str, str]] = {
     AuditKind.DOUBTFUL_LABELS: (

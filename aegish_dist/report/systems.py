@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 from aegish_dist.core.estimate import Difference, FittedGuard
 from aegish_dist.core.text import counted, printable_json
 from aegish_dist.findings.systems import MOST_STOPPED, SystemsData
-from aegish_dist.opinions.policy import Policy, Stage, When, explain
+from aegish_dist.opinions.policy import Candidate, Policy, Stage, When, explain
 from aegish_dist.opinions.scoring import Composite
 from aegish_dist.report.layout import INTERVAL, Fact, Report, Section, number_cell
 from aegish_dist.report.names import NAME_WIDTH, listed, short_names
@@ -26,7 +26,6 @@ from aegish_dist.report.numbers import (
 from aegish_dist.report.quality import with_interval
 from aegish_dist.report.table import draw_table
 from aegish_dist.report.thresholds import threshold_notation
-from aegish_dist.statistics.policy_search import Candidate, Choice
 
 _IN_TABLE = 22  # columns of a name in the table, where a system has up to two
 _LABELS = {
@@ -73,7 +72,8 @@ def build_systems(data: SystemsData, limit: int) -> Report:
 def systems_fact(data: SystemsData, names: Mapping[str, str]) -> Fact:
     """Say which system is best within the bounds, and what it gains over a single guard."""
     gain = f" {_gain(data, data.found.gain)}" if data.found.gain else ""
-    return Fact("With a system", f"{_choice(data, data.found.system, names)}{gain}")
+    best = _choice(data, "system", names)
+    return Fact("With a system", f"{best}{gain}")
 
 
 def _facts(data: SystemsData) -> Iterator[Fact]:
@@ -87,7 +87,7 @@ def _facts(data: SystemsData) -> Iterator[Fact]:
     elif any(data.choices.values()):
         yield Fact("Winner", "None: no guard is surely better than chance.")
     for kind, label in _LABELS.items():
-        yield Fact(label, _choice(data, data.choices[kind], short))
+        yield Fact(label, _choice(data, kind, short))
     if found.gain is not None:
         yield Fact("Gain", _gain(data, found.gain))
     if any(overlap.expected for overlap in found.overlaps):
@@ -110,7 +110,8 @@ def _facts(data: SystemsData) -> Iterator[Fact]:
         yield Fact("Left out", f"{scored}: {why}; include with --models.")
 
 
-def _choice(data: SystemsData, choice: Choice | None, names: Mapping[str, str]) -> str:
+def _choice(data: SystemsData, kind: str, names: Mapping[str, str]) -> str:
+    choice = data.choices[kind]
     if choice is None:
         return (
             "None keeps to the bounds; what has no known cost or latency keeps to no bound on it."
@@ -216,14 +217,15 @@ def systems_document(data: SystemsData) -> dict[str, Any]:
         "unpriced": found.unpriced,
         "winner": found.winner,
         "winner_estimate": found.winner_estimate and _estimates(found.winner_estimate),
-        **{kind: _judged(choice) for kind, choice in data.choices.items()},
+        **{kind: _judged(data, kind) for kind in data.choices},
         "gain": found.gain and asdict(found.gain),
         "line": [_candidate(system) for system in found.line],
         "overlaps": [asdict(overlap) for overlap in found.overlaps],
     }
 
 
-def _judged(choice: Choice | None) -> dict[str, Any] | None:
+def _judged(data: SystemsData, kind: str) -> dict[str, Any] | None:
+    choice = data.choices[kind]
     if choice is None:
         return None
     return {

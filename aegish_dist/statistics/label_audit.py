@@ -9,18 +9,16 @@ docs/guides/auditing.md. Doubtful labels become an overlay that a person edits.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import assert_never
 
-from msgspec import Struct
-
-from aegish_dist.core.model import base_of, is_baseline
+from aegish_dist.core.audit import DOUBTFUL_FROM, Audit, AuditedCommand, AuditKind, ModelReliability
 from aegish_dist.core.outcome import OutcomeDetail, OutcomeDetails
 from aegish_dist.core.sample import TrueLabel
+from aegish_dist.core.tally import SampleAnswers
 from aegish_dist.opinions.opinion import LabelChange, Overlay
-from aegish_dist.opinions.scoring import SampleAnswers, ScoringRule
+from aegish_dist.opinions.scoring import ScoringRule
 from aegish_dist.statistics.logistic_regression import fitted_probabilities
 
 Vote = tuple[float, ...]  # share of each action among the epochs that state one
@@ -30,67 +28,13 @@ OTHER = {
     TrueLabel.MALICIOUS: TrueLabel.HARMLESS,
     TrueLabel.HARMLESS: TrueLabel.MALICIOUS,
 }
-DOUBTFUL_FROM = 0.7  # a label is doubtful if the other one has this probability
-LEAST_MODELS = 5  # a probability of fewer, or of arms of one model, cannot be relied on
 # Each rate is counted as if the model had been right about so many of so many more commands: it is
 # informative until its answers show that it is not.
 PRIOR_RIGHT, PRIOR_COMMANDS = 1.5, 2.0
 NAMED = 4  # most models that a reason names
-INFORMATIVE_FROM = 0.1  # answers depend on the command from this Youden's index on
 
 _SEVERITY = {OutcomeDetail.ALLOW: 0.0, OutcomeDetail.WARN: 0.5, OutcomeDetail.BLOCK: 1.0}
 """Actions and their severity, in ascending order."""
-
-
-class AuditKind(StrEnum):
-    """Why a command is worth a look."""
-
-    DOUBTFUL_LABELS = "doubtful_labels"
-    DISPUTED = "disputed"
-    MISSED_BY_ALL = "missed_by_all"  # no model was right in any scored epoch
-    FLIPPING = "flipping"
-
-
-class ModelReliability(Struct, frozen=True):
-    """How well a model tells commands labelled malicious from those labelled harmless."""
-
-    model: str
-    sensitivity: float  # share of malicious commands it flags; see `PRIOR_RIGHT`
-    specificity: float  # share of harmless commands it passes
-
-    @property
-    def youden(self) -> float:
-        """Youden's index (1950, Cancer 3:32); 0 for a model that guesses."""
-        return self.sensitivity + self.specificity - 1
-
-    @property
-    def informative(self) -> bool:
-        return self.youden >= INFORMATIVE_FROM
-
-
-class AuditedCommand(Struct, frozen=True):
-    sample: SampleAnswers
-    score: float  # sorts the list, in [0, 1]; see `audit`
-    p_other_label: float
-    contradicting: int  # informative models against the label in most epochs
-    agreeing: int  # informative models that agree in most epochs
-    reason: str  # one sentence; holds names of models
-
-
-class Audit(Struct, frozen=True):
-    reliabilities: tuple[ModelReliability, ...]
-    samples: int
-    totals: Mapping[AuditKind, int]  # commands of each list if it were shown whole
-    found: Mapping[AuditKind, tuple[AuditedCommand, ...]]
-
-    @property
-    def warning(self) -> str | None:
-        """Why no probability on its lists can be relied on; None where one can."""
-        informative = [each.model for each in self.reliabilities if each.informative]
-        unlike = {base_of(model) for model in informative if not is_baseline(model)}
-        if not any(self.totals.values()) or len(unlike) >= LEAST_MODELS:
-            return None
-        return f"too few unlike models ({len(unlike)}) for a probability: read these commands"
 
 
 def audit(

@@ -21,7 +21,7 @@ from msgspec import Struct
 from aegish_dist.core.estimate import Criterion, Difference, FittedGuard
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.errors import ReportError
-from aegish_dist.opinions.policy import Policy, Stage, When
+from aegish_dist.opinions.policy import Candidate, Policy, Stage, When
 from aegish_dist.opinions.scoring import ACTIONS, DEFAULT_RULE, Composite, ScoringRule
 from aegish_dist.opinions.suspicion import Guard, Guards
 from aegish_dist.statistics.thresholds import (
@@ -47,25 +47,11 @@ class Requirements(Struct, frozen=True):
     def criterion(self) -> Criterion:
         return BALANCED_ACCURACY if self.max_fpr == 1 else most_detections(self.max_fpr)
 
-    def keeps(self, system: "Candidate") -> bool:
+    def keeps(self, system: Candidate) -> bool:
         """Whether a system keeps to all bounds."""
         cost, p95 = (math.inf if e is None else e for e in (system.cost_per_10000, system.p95_ms))
         cheap = cost <= self.max_cost_per_10000 and p95 <= self.max_p95_ms
         return cheap and system.stop_rate <= self.max_fpr
-
-
-class Candidate(Struct, frozen=True):
-    """A system and its rates on the decisions that it is chosen on."""
-
-    policy: Policy
-    miss_rate: float  # of dangerous decisions
-    stop_rate: float  # of harmless decisions
-    cost_per_10000: float | None  # USD per 10,000 actions at the prevalence
-    p95_ms: float | None  # of the latency at the prevalence
-
-    @property
-    def cost_per_1000(self) -> float | None:
-        return None if self.cost_per_10000 is None else self.cost_per_10000 / 10
 
 
 class Choice(Struct, frozen=True):

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec import Struct
 
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.tally import Cell
+from aegish_dist.core.tally import Cell, SampleAnswers
 from aegish_dist.core.text import JsonObject
-from aegish_dist.opinions.scoring import Composite, EpochCount, SampleAnswers, ScoringRule
+from aegish_dist.opinions.scoring import Composite, EpochCount, ScoringRule
 from aegish_dist.statistics.distributions import t_quantile
 from aegish_dist.statistics.inference import ClusterSum, ClusterSums, clustered_variance
 

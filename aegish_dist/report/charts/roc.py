@@ -1,17 +1,16 @@
 """ROC curves: detection over false positives at any threshold, and what actions alone stop."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
-from statistics import fmean
 
 from msgspec import Struct
 
-from aegish_dist.core.estimate import Estimate
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.text import counted
 from aegish_dist.findings.leaderboard import RankedModel
+from aegish_dist.findings.thresholds import RocCurve, roc_curve
 from aegish_dist.opinions.policy import POLICY_PREFIX
-from aegish_dist.opinions.suspicion import OWN_NUMBER, Guard, Guards
+from aegish_dist.opinions.suspicion import OWN_NUMBER, Guards
 from aegish_dist.report.charts.frame import (
     LEFT_PX,
     TALL,
@@ -51,7 +50,6 @@ from aegish_dist.report.charts.words import (
 )
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.quality import with_interval
-from aegish_dist.statistics.roc import ScoredDecisions, auroc, detection_at
 
 _COLORED, _BARRED = 10, 5
 """How many models have a colour, and bars."""
@@ -73,8 +71,7 @@ class _Curve(Struct, frozen=True):
 
     entry: RankedModel
     name: str
-    scores: ScoredDecisions
-    area: Estimate  # AUROC
+    rates: RocCurve
     own: Sequence[tuple[float, float]]
     """False positive and detection rate of its actions alone, in per cent, as `_STOPS`."""
 
@@ -90,7 +87,7 @@ def roc(name: str, data: ReportData, entries: Sequence[RankedModel]) -> Chart | 
     if guards is None or opinion is None:
         reason = "it takes the verdicts that count now, not those of an older snapshot"
         return NoChart(name, reason)
-    curves = sorted(_curves(guards, entries), key=lambda curve: -(curve.area.value or 0))
+    curves = sorted(_curves(guards, entries), key=lambda curve: -(curve.rates.auroc.value or 0))
     if not curves:
         return NoChart(name, "no model has scored malicious and harmless commands")
     baselines = [curve for curve in _curves(guards, apart(data)[1]) if curve.tells]
@@ -110,7 +107,7 @@ def roc(name: str, data: ReportData, entries: Sequence[RankedModel]) -> Chart | 
         left_out_note(entries, known, lambda _: "no scored command of a label"),
         named("Without room for a label", unlabelled),
     )
-    areas = [f"{foreign_words(c.entry.model)} {with_interval(c.area)}" for c in curves]
+    areas = [f"{foreign_words(c.entry.model)} {with_interval(c.rates.auroc)}" for c in curves]
     title = "Detection rate over false positive rate (ROC)"
     return Chart(
         name,
@@ -168,24 +165,10 @@ def _curves(guards: Guards, entries: Sequence[RankedModel]) -> Iterator[_Curve]:
     by_name = {guard.name: guard for guard in guards.guards}
     known = [entry for entry in entries if entry.model in by_name]
     for entry, name in zip(known, point_names(known), strict=True):
-        guard = by_name[entry.model]
-        scores = ScoredDecisions(guards.decisions, guard.suspicion)
-        if all(scores.sides):
-            own = [_own_rates(guards, guard, stops) for stops in _STOPS.values()]
-            yield _Curve(entry, name, scores, auroc(scores), own)
-
-
-def _own_rates(
-    guards: Guards, guard: Guard, stops: Collection[OutcomeDetail]
-) -> tuple[float, float]:
-    """Return the false positive and the detection rate of scored answers, in per cent."""
-    harmless, malicious = list[bool](), list[bool]()
-    columns = zip(guards.decisions, guard.findings, guard.suspicion, strict=True)
-    for decision, finding, suspicion in columns:
-        if suspicion is not None:
-            side = malicious if decision.dangerous else harmless
-            side.append(finding in stops)
-    return 100 * fmean(harmless), 100 * fmean(malicious)
+        curve = roc_curve(guards, by_name[entry.model])
+        if curve is not None:
+            own = [curve.by_actions(stopping) for stopping in _STOPS.values()]
+            yield _Curve(entry, name, curve, own)
 
 
 def _frame(curves: Sequence[_Curve]) -> Frame:
@@ -212,12 +195,10 @@ def _look(curve: _Curve, place: int) -> Json:
 
 def _line(frame: Frame, curve: _Curve, style: Json) -> Json:
     """Return a curve as steps within the axes, a row for each tenth of a pixel at most."""
-    malicious, harmless = map(len, curve.scores.sides)
     heights: dict[float, float] = {}  # the greatest of each false positive rate
-    for detected, stopped in curve.scores.stopped:
-        across = 100 * stopped / harmless
+    for across, up in curve.rates.points:
         if across <= frame.x.high:
-            heights[across] = 100 * detected / malicious
+            heights[across] = up
     corners = list(heights.items())
     corners.append((frame.x.high, corners[-1][1]))
     rows: dict[float, Json] = {}
@@ -247,10 +228,7 @@ def _bars(frame: Frame, curve: _Curve, aside: float) -> Iterator[PixelLine]:
     for fpr in (1.0, 5.0):
         x = frame.x.along(fpr) + aside
         there = frame.x.high * (x / WIDTH) ** 2  # the axis is a square root
-        point = detection_at(curve.scores, there / 100)
-        if point is None:
-            continue
-        rate = percent(point.detection_rate)
+        rate = percent(curve.rates.detection_at(there / 100))
         if rate.value is not None and rate.value >= lowest:
             low, high = max(rate.ci_low or 0.0, lowest), max(rate.ci_high or 0.0, lowest)
             bar = frame.line(0, low, 0, high)

@@ -7,8 +7,8 @@ from msgspec import Struct
 from aegish_dist.core.estimate import Comparison
 from aegish_dist.core.outcome import OutcomeDetail, OutcomeDetails
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.tally import ConfidenceCell
-from aegish_dist.opinions.scoring import SampleAnswers, ScoringRule
+from aegish_dist.core.tally import ConfidenceCell, SampleAnswers
+from aegish_dist.opinions.scoring import ScoringRule
 from aegish_dist.statistics.paired_difference import (
     PairedAnswers,
     SampleKind,

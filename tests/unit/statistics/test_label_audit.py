@@ -3,16 +3,12 @@
 import pytest
 from msgspec.structs import replace
 
+from aegish_dist.core.audit import Audit, AuditKind
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES, SampleAnswers
-from aegish_dist.statistics.label_audit import (
-    Audit,
-    AuditKind,
-    audit,
-    sides_under,
-    vote_of,
-)
+from aegish_dist.core.tally import SampleAnswers
+from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES
+from aegish_dist.statistics.label_audit import audit, sides_under, vote_of
 from tests.juries import Setting, simulate_jury
 from tests.unit.statistics.paired_values import judged, said
 

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.tally import Cell
-from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES, EpochCount, SampleAnswers
+from aegish_dist.core.tally import Cell, SampleAnswers
+from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES, EpochCount
 from aegish_dist.statistics.repeats import (
     Components,
     Goal,
