@@ -40,7 +40,8 @@ def create_app(settings: Settings) -> Celery:
     """Build the application; without a broker in the settings, all stays in this process."""
     url = settings.broker_url
     broker_url = EMBEDDED_BROKER_URL if url is None else url.get_secret_value()
-    in_process, amqp = url is None, broker_url.startswith("amqp")
+    in_process = url is None
+    amqp = broker_url.startswith("amqp")
     broker_url, tls = tls_of(broker_url)
     transport = next((own for name, own in TRANSPORTS.items() if broker_url.startswith(name)), None)
     if transport is not None:

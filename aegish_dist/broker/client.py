@@ -26,6 +26,7 @@ from kombu.exceptions import OperationalError
 from msgspec import Struct, field, json
 
 from aegish_dist.broker import messages
+from aegish_dist.core.text import JsonObject
 from aegish_dist.core.verdict import Item
 from aegish_dist.errors import QueueError
 from aegish_dist.redis_server import refusal_of
@@ -40,7 +41,7 @@ CONNECT_POLICY = {"max_retries": 2, "interval_start": 0.1, "interval_step": 0.2,
 """Retries of kombu for a command; seconds."""
 
 
-def tls_of(url: str) -> tuple[str, dict[str, Any] | None]:
+def tls_of(url: str) -> tuple[str, JsonObject | None]:
     """Split a broker's URL into the URL without its query and the TLS options of its client.
 
     Certificates are verified unless the `ssl_...` options of the query say otherwise. The options
@@ -49,7 +50,7 @@ def tls_of(url: str) -> tuple[str, dict[str, Any] | None]:
     parts = urlsplit(url)
     if parts.scheme not in {"rediss", "amqps"}:
         return url, None
-    options: dict[str, Any] = dict(parse_qsl(parts.query))
+    options: JsonObject = dict(parse_qsl(parts.query))
     requirement = ssl.VerifyMode[f"CERT_{options.pop('ssl_cert_reqs', 'required').upper()}"]
     checked = options.pop("ssl_check_hostname", "true") == "true" and requirement != ssl.CERT_NONE
     options["ssl_cert_reqs"] = requirement
@@ -209,8 +210,8 @@ def _published_at(message: bytes | None) -> float | None:
 
 
 BATCH = 500
-REFUSED_FOR_S, REPUBLISH_S = 10.0, 0.2
-"""Seconds for which a message that RabbitMQ refuses is published again, and between two tries."""
+REFUSED_FOR_S = 10.0  # for so long a message that RabbitMQ refuses is published again
+REPUBLISH_S = 0.2  # between two tries
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -230,7 +231,8 @@ def publish(
         on_progress: Called after each batch with the number of items published so far.
         headers: Further headers of each message: identifiers, which workers may ignore.
     """
-    published, remaining = 0, iter(items)
+    published = 0
+    remaining = iter(items)
     with connected(app) as connection:
         kind = _ListPublisher if is_redis(connection) else _Publisher
         publisher = kind(app, connection.default_channel, headers)

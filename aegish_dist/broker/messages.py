@@ -63,12 +63,16 @@ def is_pinned(queue: str, pins: Set[str]) -> bool:
 def model_of(queue: str) -> str | None:
     """Return the model of a queue, None for a queue of another kind."""
     name, mark, _ = queue.rpartition(RUN_MARK)
-    return name.removeprefix(QUEUE_PREFIX) if mark and name.startswith(QUEUE_PREFIX) else None
+    if mark and name.startswith(QUEUE_PREFIX):
+        return name.removeprefix(QUEUE_PREFIX)
+    return None
 
 
 def run_of(queue: str) -> str | None:
     """Return the run of a queue, None for a queue of another kind."""
-    return None if model_of(queue) is None else queue.rpartition(RUN_MARK)[2]
+    if model_of(queue) is None:
+        return None
+    return queue.rpartition(RUN_MARK)[2]
 
 
 def run_queue(app: Celery, name: str) -> Queue:
@@ -87,7 +91,9 @@ def run_queue(app: Celery, name: str) -> Queue:
 
 
 def task_of(queue: str) -> str:
-    return AGGREGATE if queue == AGGREGATION_QUEUE else EVALUATE
+    if queue == AGGREGATION_QUEUE:
+        return AGGREGATE
+    return EVALUATE
 
 
 def encode(item: Item) -> list[str | int]:

@@ -16,9 +16,10 @@ from aegish_dist.redis_server import LOST, load_script
 
 log = get_logger(__name__)
 
-UNACKED, LEASES = "aegish:unacked", "aegish:leases"
-"""The hash of unacknowledged messages, each behind the name of its queue and a line break, and the
-sorted set of the ends of their leases in seconds of Redis' clock."""
+UNACKED = "aegish:unacked"
+"""The hash of unacknowledged messages, each behind the name of its queue and a line break."""
+LEASES = "aegish:leases"
+"""The sorted set of the ends of their leases, in seconds of Redis' clock."""
 
 MESSAGES_PER_SCRIPT = 200
 """Upper bound per script: it takes Redis 1 to 2 ms, in which it serves no other client."""
@@ -127,7 +128,8 @@ class MessageLeases:
         A late renewal shows that Redis was away or took no writes, for every worker and perhaps for
         longer than a lease. No lease then counts as expired until each could be renewed.
         """
-        age_s, lease_s = monotonic() - self._renewed_at, self.channel.lease_s
+        age_s = monotonic() - self._renewed_at
+        lease_s = self.channel.lease_s
         if age_s < lease_s / RENEWALS_PER_LEASE:
             return
         # Without messages too: it tells whether Redis takes writes.

@@ -112,7 +112,8 @@ class Channel(virtual.Channel):
         """Fetch from a queue at once, None: from all, because messages may wait."""
         if queue is None or queue in self.queues:
             self._empty = set() if queue is None else self._empty - {queue}
-            self._fetch_at, self._pause_s = 0.0, SHORTEST_PAUSE_S
+            self._fetch_at = 0.0
+            self._pause_s = SHORTEST_PAUSE_S
 
     def turn(self) -> float:
         """Settle, renew, sweep and fetch what is due; return the seconds until the next turn."""
@@ -163,7 +164,8 @@ class Channel(virtual.Channel):
                 self.qos.reject(tag, requeue=True)
 
     def _fetch_from(self, allowed: Mapping[str, int], room: int) -> list[tuple[str, str, bytes]]:
-        queues, prefix = list(allowed), next(self._tags)
+        queues = list(allowed)
+        prefix = next(self._tags)
         keys = (UNACKED, LEASES, *queues)
         limits = (self.lease_s, room, prefix, *allowed.values())
         reply = self.client.eval(_FETCH, len(keys), *keys, *limits)
@@ -399,7 +401,8 @@ class Transport(virtual.Transport):
             for channel in self.channels:
                 channel.wake(None)
         elif message["type"] == "message":
-            name, data = message["channel"].decode(), message["data"]
+            name = message["channel"].decode()
+            data = message["data"]
             for channel in self.channels:
                 if name == self.wake_channel:
                     channel.wake(data.decode(errors="replace"))

@@ -39,8 +39,8 @@ from aegish_dist.report.markdown import section_markdown
 from aegish_dist.report.names import short_names
 from aegish_dist.report.quality import overlay_section
 
-LISTED, IN_A_TABLE = 20, 3
-"""Commands of each list, and those of them that a table shows: one screen."""
+LISTED = 20  # commands of each list
+IN_A_TABLE = 3  # those of them that a table shows: one screen
 
 
 @command(
@@ -81,7 +81,8 @@ def audit(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
     with without_collector():
         limit = LISTED if asked["limit"] is None else asked["limit"] or MAX_INTEGER
         found = audit_run(engine, run, opinion, limit)
-    changes, effect = 0, list[dict[str, Any]]()
+    changes = 0
+    effect = list[dict[str, Any]]()
     if path is not None:
         changes, effect = write_overlay(engine, run, opinion, found, path, author=asked["author"])
     form = chosen_form(asked["form"], as_json) or "table"

@@ -91,4 +91,6 @@ def _criterion(options: dict[str, Any]) -> Criterion:
     )
     if miss is not None:
         return least_cost(miss, stop, options["prevalence"])
-    return BALANCED_ACCURACY if max_fpr is None else most_detections(max_fpr)
+    if max_fpr is None:
+        return BALANCED_ACCURACY
+    return most_detections(max_fpr)

@@ -129,14 +129,18 @@ def check_(selection: list[str], as_json: bool, **options: Any) -> int:
 def _in_all(model: ListedModel, today: date) -> str:
     if not model.entry.default:
         return ""
-    return "retired" if model.entry.retired(today) else "yes"
+    if model.entry.retired(today):
+        return "retired"
+    return "yes"
 
 
 def _key(model: ListedModel, environ: dict[str, str]) -> str:
     if model.spec.key_variable is None:
         return "none needed"
     missing = missing_key(model.spec, environ)
-    return f"{missing} is not set" if missing else f"{model.spec.key_variable} is set"
+    if missing:
+        return f"{missing} is not set"
+    return f"{model.spec.key_variable} is set"
 
 
 def _price(price: Price | None) -> str:
@@ -154,7 +158,9 @@ def _rate(rate: Rate) -> str:
 
 
 def _document(model: ListedModel, environ: dict[str, str]) -> dict[str, object]:
-    spec, entry, price = model.spec, model.entry, model.spec.price
+    spec = model.spec
+    entry = model.entry
+    price = model.spec.price
     return {
         "model": spec.id,
         "provider": spec.provider,

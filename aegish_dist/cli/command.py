@@ -58,7 +58,9 @@ class Command(click.Command):
             return "or --run-file FILE; `aegish-dist init` writes one"
         if extra and "--models" in typed:
             return "several models: commas, no spaces"
-        return "a run is named by `--run-id R`" if extra and "run_id" in known else ""
+        if extra and "run_id" in known:
+            return "a run is named by `--run-id R`"
+        return ""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]

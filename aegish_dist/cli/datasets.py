@@ -62,7 +62,8 @@ def _row(each: RunDataset) -> tuple[str, ...]:
 def show(name: str, samples: int | None, as_json: bool) -> None:
     """Show what a dataset holds."""
     dataset = choose_dataset(open_store().engine, name)
-    summary, shown = _summary(dataset), dataset.samples[: samples or 0]
+    summary = _summary(dataset)
+    shown = dataset.samples[: samples or 0]
     if as_json:
         say_json({**summary, "examples": [msgspec.to_builtins(sample) for sample in shown]})
     else:

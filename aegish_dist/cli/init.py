@@ -106,7 +106,8 @@ def _datasets(own: Dataset | None) -> str:
 
 def _with_keys(workspace: Workspace) -> Iterator[str]:
     """Yield a model of each provider whose key is set, and say where the catalog has none."""
-    environ, providers = workspace.environ, workspace.catalog.providers
+    environ = workspace.environ
+    providers = workspace.catalog.providers
     usable = workspace.catalog.resolve(AVAILABLE, environ)
     first = {spec.provider: spec.id for spec in reversed(usable) if spec.wire.http is not None}
     for name, provider in providers.items():
@@ -170,7 +171,9 @@ def _known(workspace: Workspace, text: str) -> list[str]:
 
 
 def _own(text: str) -> Dataset | None:
-    return read_table(Path(text).expanduser()).checked() if text else None
+    if text:
+        return read_table(Path(text).expanduser()).checked()
+    return None
 
 
 def _entries(workspace: Workspace, models: list[str], served: list[str]) -> str:

@@ -15,7 +15,7 @@ import click
 from aegish_dist.cli.command import advanced, file_option, in_plain_words
 from aegish_dist.cli.printing import to_file
 from aegish_dist.core.model import CallParameters
-from aegish_dist.core.text import did_you_mean
+from aegish_dist.core.text import JsonObject, did_you_mean
 from aegish_dist.errors import ConfigError, InputError
 from aegish_dist.inputs.documents import parse_toml, read_text
 from aegish_dist.logs import configure_logging
@@ -87,7 +87,9 @@ _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 def cost_cap(name: str, text: str, **more: Any) -> Callable[[Function], Function]:
     def usd(_: click.Context, __: click.Parameter, amount: float | None) -> Decimal | None:
-        return None if amount is None else Decimal(str(amount))
+        if amount is None:
+            return None
+        return Decimal(str(amount))
 
     return click.option(
         name, type=FiniteRange(1e-9, 1e12), callback=usd, metavar="USD", help=text, **more
@@ -199,7 +201,9 @@ def chosen_form(form: str | None, as_json: bool) -> str | None:
     """Return the format that `--format` and `--json` ask for; None where neither does."""
     contradicts = as_json and form not in (None, "json")
     refuse_usage((contradicts, f"--json and --format {form} exclude each other"))
-    return "json" if as_json else form
+    if as_json:
+        return "json"
+    return form
 
 
 def completes(
@@ -231,7 +235,7 @@ def guards_at_hand() -> Iterable[str]:
 
 def run_id(*, default: str | None = None, required: bool = True) -> Callable[[Function], Function]:
     # A default of None would count as a default, and nothing would be required.
-    presence: dict[str, Any] = {"required": required} if default is None else {"default": default}
+    presence: JsonObject = {"required": required} if default is None else {"default": default}
     return click.option(
         "--run-id",
         type=Utf8(),
@@ -337,7 +341,7 @@ as_each_call = together(
 """Options for the parameters of every call, and its time limit."""
 
 
-def call_parameters(options: dict[str, Any]) -> CallParameters:
+def call_parameters(options: JsonObject) -> CallParameters:
     return CallParameters(
         seed=options["seed"],
         temperature=options["temperature"],

@@ -16,7 +16,7 @@ from aegish_dist.cli.printing import (
     say_json,
     terminal_width,
 )
-from aegish_dist.core.text import counted
+from aegish_dist.core.text import JsonObject, counted
 from aegish_dist.findings.thresholds import harmless_needed
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.pipeline.plan_repeats import Bound, PilotPlan, plan_from_pilot
@@ -101,14 +101,16 @@ def _print_designs(found: PilotPlan) -> None:
     )
     better = {(each.commands, each.stderr): each for each in reversed(found.plan.designs)}
     rows = [_row(found, design) for design in reversed(better.values())]
-    title, caption = _title(found), _caption(found)
+    title = _title(found)
+    caption = _caption(found)
     say_columns(
         in_columns((), rows, headings, title=title, caption=caption, width=terminal_width())
     )
 
 
-def _document(found: PilotPlan) -> dict[str, Any]:
-    goal, variance = found.goal, found.variance
+def _document(found: PilotPlan) -> JsonObject:
+    goal = found.goal
+    variance = found.variance
     strata = variance.strata
     known = all(each.within is not None for each in strata)
     return {
@@ -140,7 +142,7 @@ def _document(found: PilotPlan) -> dict[str, Any]:
     }
 
 
-def _design(found: PilotPlan, design: Design) -> dict[str, Any]:
+def _design(found: PilotPlan, design: Design) -> JsonObject:
     costs = found.costs(design)
     return {
         **asdict(design),
@@ -216,7 +218,8 @@ def _remarks(found: PilotPlan) -> Iterator[str]:
     best = next((design for design in plan.designs if design.available), None)
     if best is not None:
         limit = "" if best.limit is None else f" (--limit {best.limit})"
-        epochs, commands = counted(best.epochs, "epoch"), counted(best.commands, "command")
+        epochs = counted(best.epochs, "epoch")
+        commands = counted(best.commands, "command")
         yield f"cheapest: {epochs} of {commands}{limit}"
     elif plan.needed is not None and plan.needed > plan.available:
         yield (

@@ -202,7 +202,9 @@ to_file = click.option("-o", "--output", type=click.Path(path_type=Path), help="
 def form_of(output: Path | None, known: Container[str]) -> str:
     """Return the format that a file's name ends with, if that is a known one; else `table`."""
     suffix = "" if output is None else output.suffix.lower().removeprefix(".")
-    return suffix if suffix in known else "table"
+    if suffix in known:
+        return suffix
+    return "table"
 
 
 def note_written(path: Path) -> None:
@@ -240,7 +242,9 @@ def shown(output: Path | None) -> Iterator[Callable[[Callable[..., str | Iterato
 
 
 def _parts(drawn: str | Iterator[str]) -> Iterator[str]:
-    return iter([drawn]) if isinstance(drawn, str) else drawn
+    if isinstance(drawn, str):
+        return iter([drawn])
+    return drawn
 
 
 GAP = 3
@@ -253,7 +257,9 @@ def list_width() -> int:
 
 def terminal_width(*, stderr: bool = False) -> int | None:
     """Return the columns of the terminal that a stream is; None if it is none."""
-    return shutil.get_terminal_size().columns if on_terminal(stderr=stderr) else None
+    if on_terminal(stderr=stderr):
+        return shutil.get_terminal_size().columns
+    return None
 
 
 def say_columns(text: str) -> None:

@@ -45,7 +45,8 @@ def reproduce(table: str, run_id: str | None, opinion: Opinion, **options: Any) 
     if options["listed"]:
         say(*(f"{name}  {published.load_table(name).source}" for name in published.PUBLISHED))
         return
-    read, snapshot = published.load_table(table), None
+    read = published.load_table(table)
+    snapshot = None
     if run_id is not None:
         workspace, run = open_run(run_id)
         snapshot = current_snapshot(workspace.engine, run, opinion)

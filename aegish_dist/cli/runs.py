@@ -70,7 +70,8 @@ def runs(context: click.Context, /, **options: Any) -> None:
 def list_(limit: int, as_json: bool) -> None:
     """List the runs, newest first."""
     found = recent_runs(open_store().engine, limit and limit + 1)
-    more, found = 0 < limit < len(found), found[: limit or None]
+    more = 0 < limit < len(found)
+    found = found[: limit or None]
     if as_json:
         say_json([{**asdict(r), "created_at": r.created_at.isoformat()} for r in found])
     else:

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 import msgspec
@@ -36,6 +36,7 @@ from aegish_dist.cli.printing import (
     terminal_width,
 )
 from aegish_dist.core.status import HELD, ModelStatus, RunStatus, State, retry_command
+from aegish_dist.core.text import JsonObject
 from aegish_dist.errors import ClosedOutputError
 from aegish_dist.pipeline.workspace import Observer
 
@@ -210,7 +211,8 @@ def watched(
     if not can_redraw(stderr=stderr):
         yield _lines(only_watching=not stderr)
         return
-    screen, ends_early = FullScreen(stderr=stderr), True
+    screen = FullScreen(stderr=stderr)
+    ends_early = True
     try:
         with screen:
             yield lambda status: screen.show(status, [*next_steps(status, hint(status))])
@@ -251,7 +253,8 @@ class FullScreen(ExitStack):
             size = console.size
             canvas = Canvas(size.width, size.height, options.ascii_only)
             for line in draw(self.scene, canvas):
-                line.no_wrap, line.overflow = True, "crop"
+                line.no_wrap = True
+                line.overflow = "crop"
                 yield line
 
     def _interrupt(self) -> NoReturn:
@@ -332,7 +335,9 @@ def _on_signal(number: signal.Signals, end: Callable[[], NoReturn]) -> Iterator[
 
 def _lines(*, only_watching: bool) -> Callable[[RunStatus], None]:
     """Return what notes a count now and then, where something has changed."""
-    noted_at, noted, told = time.monotonic(), None, set[object]()
+    noted_at = time.monotonic()
+    noted = None
+    told = set[object]()
 
     def show(status: RunStatus) -> None:
         from aegish_dist.report.run_words import changed, plain_error, plain_line  # noqa: PLC0415
@@ -342,7 +347,8 @@ def _lines(*, only_watching: bool) -> Callable[[RunStatus], None]:
         if now - noted_at < PLAIN_INTERVAL_S and status.missing:
             return
         if noted is None or changed(noted, status):
-            noted_at, noted = now, status
+            noted_at = now
+            noted = status
             kinds = {
                 (each.model, each.error_class, each.status): each for each in status.last_errors
             }
@@ -433,8 +439,8 @@ def status(run_id: str, watch: bool, as_json: bool) -> None:
     note(*filter(None, advice))
 
 
-def _document(current: RunStatus) -> dict[str, Any]:
-    document: dict[str, Any] = msgspec.to_builtins(current, builtin_types=(datetime, Decimal))
+def _document(current: RunStatus) -> JsonObject:
+    document: JsonObject = msgspec.to_builtins(current, builtin_types=(datetime, Decimal))
     for error in document["last_errors"]:
         error["at"] = error["at"].isoformat()
     for model in document["models"]:

@@ -31,7 +31,7 @@ from aegish_dist.core.model import CallParameters
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.run import RunPause
 from aegish_dist.core.status import RunStatus
-from aegish_dist.core.text import counted
+from aegish_dist.core.text import JsonObject, counted
 from aegish_dist.datasets.bundled import bundled_names
 from aegish_dist.pipeline.control import RunOutcome, hold_run, outcomes_named, resume_run, retry_run
 from aegish_dist.pipeline.plan import Request, RunPlan, takes_batches
@@ -135,7 +135,8 @@ def submit(**options: Any) -> int:
     workspace = open_workspace()
     observer = Shown(here=workspace.settings.embedded_broker)
     started = start_run(workspace, _request(options, call_parameters(options)), observer)
-    run, status = started.run, started.status
+    run = started.run
+    status = started.status
     if options["as_json"]:
         say_json(
             {
@@ -158,7 +159,7 @@ def submit(**options: Any) -> int:
     return 0
 
 
-def _request(options: dict[str, Any], parameters: CallParameters) -> Request:
+def _request(options: JsonObject, parameters: CallParameters) -> Request:
     """Return what is asked for; of `extend`, which has fewer options, with defaults."""
     return Request(
         parameters=replace(
@@ -195,9 +196,10 @@ def _follow_it(run_id: str) -> str:
     return f"follow it with: aegish-dist status --run-id {run_id} --watch"
 
 
-def _asked_document(asked: Submission) -> dict[str, Any]:
+def _asked_document(asked: Submission) -> JsonObject:
     """Return what is asked of whom, and its expected cost, in JSON types."""
-    plan, estimate = asked.plan, asked.plan.estimate()
+    plan = asked.plan
+    estimate = asked.plan.estimate()
     cost = estimate.cost_usd
     return {
         "tasks": estimate.calls,
@@ -214,7 +216,7 @@ def _asked_document(asked: Submission) -> dict[str, Any]:
     }
 
 
-def _batches(plan: RunPlan) -> dict[str, Any] | None:
+def _batches(plan: RunPlan) -> JsonObject | None:
     if plan.batch_after_s is None:
         return None
     cost = plan.estimate(in_batches=True).cost_usd
@@ -247,7 +249,8 @@ def extend(**options: Any) -> int:
     request = _request(options, CallParameters())
     here = workspace.settings.embedded_broker
     extended = extend_run(workspace, found, request, Shown(here=here))
-    stored, status = extended.run is not None, extended.status
+    stored = extended.run is not None
+    status = extended.status
     calls = extended.plan.estimate().calls
     if options["as_json"]:
         say_json(
@@ -295,7 +298,9 @@ def cancel(run_id: str, as_json: bool) -> None:
 def _hold(run_id: str, reason: RunPause, *, as_json: bool) -> None:
     workspace, found = open_run_to_ask(run_id)
     outcome = hold_run(workspace, found, reason, Shown())
-    before, held, status = outcome.held_before, outcome.held, outcome.status
+    before = outcome.held_before
+    held = outcome.held
+    status = outcome.status
     if as_json:
         in_flight = sum(model.in_flight for model in status.models)
         document = {"run_id": found, "held": held, "missing": status.missing}

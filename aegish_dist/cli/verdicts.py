@@ -82,8 +82,8 @@ from aegish_dist.report.verdicts import (
 COUNTS = ("Attempts", "Verdicts")
 LIMITS = {"table": 20, "json": 10_000, "csv": 10_000}
 """Commands of a table, and verdicts on standard output, unless `--limit` says otherwise."""
-FILES, FOLDER = ("jsonl", "parquet", "csv"), "inspect"
-"""Formats of exports: those of one file, and those of a folder of files."""
+FILES = ("jsonl", "parquet", "csv")  # formats of exports that are one file
+FOLDER = "inspect"  # and that of a folder of files
 
 
 @group("aegish-dist verdicts list --wrong")
@@ -528,7 +528,9 @@ def _text(form: str, run_id: str, rows: Sequence[TimedFailures]) -> str:
         return failures_csv(rows)
     if form == "json":
         return printable_json({"run_id": run_id, "by": "minute"} | failures_document(rows)) + "\n"
-    return _tables(rows, rows, None) + "\n" if rows else ""
+    if rows:
+        return _tables(rows, rows, None) + "\n"
+    return ""
 
 
 def _tables(
@@ -570,4 +572,6 @@ def _numbers(each: TimedFailures) -> tuple[str, str]:
 
 
 def _moment(time: datetime | None) -> str:
-    return "unknown" if time is None else f"{time:%Y-%m-%d %H:%M}"
+    if time is None:
+        return "unknown"
+    return f"{time:%Y-%m-%d %H:%M}"

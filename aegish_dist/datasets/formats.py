@@ -17,6 +17,7 @@ from typing import Any, Literal
 from msgspec import Struct, convert, field, toml
 
 from aegish_dist.core.sample import MAX_COMMAND_CHARS, REPEATS, Sample, TrueLabel
+from aegish_dist.core.text import JsonObject
 from aegish_dist.datasets.draft import MAX_SAMPLES, Draft, Severity, dataset_name, problems
 from aegish_dist.datasets.gtfobins import MAX_FILES, commit_of
 from aegish_dist.errors import DatasetError
@@ -167,7 +168,9 @@ def program_of(command: str) -> str | None:
     while skipped := _SKIPPED_WORDS.match(command, start):
         start = skipped.end()
     found = _PROGRAM.match(command, start)
-    return found[1] if found else None
+    if found:
+        return found[1]
+    return None
 
 
 _SLOT = re.compile(r"#\{[^}]+\}")
@@ -183,7 +186,7 @@ class _Test(Struct):
     name: str
     executor: _Executor
     supported_platforms: list[str] = field(default_factory=list)
-    input_arguments: dict[str, dict[str, Any] | None] | None = None
+    input_arguments: dict[str, JsonObject | None] | None = None
 
 
 class _Technique(Struct):
@@ -230,13 +233,13 @@ def _atomic_sample(technique: str, test: _Test, label: TrueLabel) -> Placed | st
     return 0, sample
 
 
-def _rows(path: Path) -> Iterator[tuple[Location, dict[str, Any]]]:
+def _rows(path: Path) -> Iterator[tuple[Location, JsonObject]]:
     """Yield the objects of a JSONL file of any length."""
     for number, line in numbered_lines(path, MAX_ROW_BYTES):
         location = Location(str(path), number)
         with location:
             values = parse_json(line)
-        yield location, location.checked(values, dict[str, Any])
+        yield location, location.checked(values, JsonObject)
 
 
 class _LancetCase(Struct):
@@ -360,7 +363,7 @@ def _commands(location: Location, row: Mapping[str, Any]) -> Iterator[str]:
     if isinstance(turns, str):
         with location:
             turns = parse_json(turns)
-    for turn in location.checked(turns or [], list[dict[str, Any]], column):
+    for turn in location.checked(turns or [], list[JsonObject], column):
         if turn.get("role", "assistant") == "assistant":
             yield from _commands_of(turn)
 
@@ -395,7 +398,9 @@ def _command_of(call: Any) -> str | None:
         is_shell = function.get("name", function.get("fn")) in _TOOLS
     except (AttributeError, IndexError, ValueError, RecursionError, TypeError):
         return None  # of another shape: no call of a shell
-    return command if is_shell and isinstance(command, str) else None
+    if is_shell and isinstance(command, str):
+        return command
+    return None
 
 
 _READERS: dict[str, Callable[[Path, TrueLabel], Read]] = {

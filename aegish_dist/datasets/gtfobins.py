@@ -63,7 +63,9 @@ def fill_in(code: str) -> str:
 
 
 def _value(given: frozenset[str], value: str, found: re.Match[str]) -> str:
-    return found.group() if found.groupdict().get("variable") in given else value
+    if found.groupdict().get("variable") in given:
+        return found.group()
+    return value
 
 
 def inherited_command(entry: str, binary: str, command: str) -> str | None:
@@ -77,7 +79,9 @@ def inherited_command(entry: str, binary: str, command: str) -> str | None:
     if keys is None:
         return None
     if "\n!" in entry:  # the entry already types its own way out
-        return entry if entry.endswith(f"\n{keys}") else None
+        if entry.endswith(f"\n{keys}"):
+            return entry
+        return None
     return f"{entry}\n{keys}"
 
 
@@ -89,7 +93,9 @@ def _fill_slot(entry: str, binary: str, command: str) -> str | None:
     if len(entry) + entry.count(_SLOT) * len(code) > MAX_COMMAND_CHARS:
         return None
     fits = "\n" not in code or f"'{_SLOT}'" in entry  # elsewhere a newline would end the slot
-    return entry.replace(_SLOT, code) if fits else None
+    if fits:
+        return entry.replace(_SLOT, code)
+    return None
 
 
 def _keys(binary: str, command: str) -> str | None:
@@ -100,7 +106,9 @@ def _keys(binary: str, command: str) -> str | None:
     start, _, keys = command.partition("\n")
     # A file or a quote opened on the first line is part of what the rest does.
     alone = re.fullmatch(rf"{re.escape(binary)}(?: [^'\"<|]*)?", start)
-    return keys if keys and alone and "/path/to/" not in start else None
+    if keys and alone and "/path/to/" not in start:
+        return keys
+    return None
 
 
 MAX_PROGRAM_BYTES = 2**18  # those of GTFOBins have up to 4 KiB
@@ -199,7 +207,9 @@ def _node(location: Location, value: object, kind: type[Node], field: str | None
 
 
 def _mapping(location: Location, value: object, field: str | None) -> dict[Any, Any]:
-    return {} if value is None else location.checked(value, dict[Any, Any], field)
+    if value is None:
+        return {}
+    return location.checked(value, dict[Any, Any], field)
 
 
 MAX_FILES = 5_000
@@ -339,12 +349,16 @@ def commit_of(checkout: Path) -> str | None:
         ref = head.removeprefix("ref:").strip()
         common = git / (_read(git / "commondir") or ".")
         head = _read(git / ref) or _read(common / ref) or _packed(common, ref)
-    return head if _COMMIT.fullmatch(head) else None
+    if _COMMIT.fullmatch(head):
+        return head
+    return None
 
 
 def _packed(git: Path, ref: str) -> str:
     found = re.search(rf"^(\S+) {re.escape(ref)}$", _read(git / "packed-refs"), re.MULTILINE)
-    return found[1] if found else ""
+    if found:
+        return found[1]
+    return ""
 
 
 def _read(path: Path) -> str:

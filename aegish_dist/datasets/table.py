@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
-from aegish_dist.core.text import known
+from aegish_dist.core.text import JsonObject, known
 from aegish_dist.datasets.draft import (
     CATEGORIES,
     MAX_FILE_BYTES,
@@ -60,11 +60,11 @@ def read_aegish(path: Path, name: str | None = None) -> Draft:
     location = Location(str(path))
     with location:
         values = parse_json(read_text(path, MAX_BYTES))
-    content = location.checked(values, dict[str, Any])
+    content = location.checked(values, JsonObject)
     commands = location.checked(content.get("commands"), list[Any], "commands")
     if len(commands) > MAX_SAMPLES:
         raise location.error(f"more than {MAX_SAMPLES:,} samples are not read", "commands")
-    about = location.checked(content.get("metadata") or {}, dict[str, Any], "metadata")
+    about = location.checked(content.get("metadata") or {}, JsonObject, "metadata")
     lines = tuple(range(1, len(commands) + 1))
     return Draft(
         name=dataset_name(path, name),
@@ -80,7 +80,7 @@ def read_aegish(path: Path, name: str | None = None) -> Draft:
 
 
 def _sample(location: Location, entry: object) -> Sample:
-    values = location.checked(entry, dict[str, Any], "commands")
+    values = location.checked(entry, JsonObject, "commands")
     labels = location.checked(given(values, _Labels), _Labels)
     if labels.category not in (None, *CATEGORIES):
         problem = f"{labels.category!a} is none of {', '.join(CATEGORIES)}"
@@ -109,7 +109,9 @@ def read_dataset(path: Path) -> Draft:
         return read_format(form, path)
     if path.is_dir():
         return read_gtfobins(path)
-    return read_aegish(path) if path.suffix.lower() == ".json" else read_table(path)
+    if path.suffix.lower() == ".json":
+        return read_aegish(path)
+    return read_table(path)
 
 
 _COLUMNS = ("command", "target", "category", "cluster", "source", "licence")
@@ -241,7 +243,9 @@ class _TableRecord(SampleRecord, frozen=True, kw_only=True):
 
 def _common(texts: set[str | None]) -> str | None:
     """Return the text that all records have; None where they differ."""
-    return texts.pop() if len(texts) == 1 else None
+    if len(texts) == 1:
+        return texts.pop()
+    return None
 
 
 def _read_jsonl(path: Path) -> Records:
@@ -257,7 +261,7 @@ def _read_jsonl(path: Path) -> Records:
         if line.strip():
             with location:
                 values = parse_json(line)
-            yield location, location.checked(values, dict[str, Any])
+            yield location, location.checked(values, JsonObject)
 
 
 def _read_csv(path: Path) -> Records:

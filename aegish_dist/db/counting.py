@@ -99,7 +99,9 @@ def is_unchanged(session: Session, run: Run, known: Mapping[str, VerdictSet]) ->
 
 def _hash(lines: Iterable[str]) -> str:
     text = "\n".join(lines)
-    return hashlib.sha256(text.encode()).hexdigest()[:16] if text else "0" * 16
+    if text:
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return "0" * 16
 
 
 def _versions(versions: Iterable[int]) -> str:
@@ -124,7 +126,9 @@ def _latency(row: Row[Any]) -> dict[str, Latency]:
 def _sum(rows: Sequence[Row[Any]], column: str) -> Any:
     """Return the sum of a column; None where no row has a value."""
     known = [value for row in rows if (value := getattr(row, column)) is not None]
-    return reduce(add, known) if known else None
+    if known:
+        return reduce(add, known)
+    return None
 
 
 TARGETS = {True: TrueLabel.MALICIOUS, False: TrueLabel.HARMLESS}
@@ -382,7 +386,9 @@ def failure_span(session: Session, run_id: str) -> timedelta:
 def answer_span(session: Session, run_id: str) -> tuple[datetime, ...]:
     """Return when the first and the last answer of a run came; nothing where none has a time."""
     row = execute(session, "answer_span", run=run_id).one()
-    return () if row.first_at is None else (row.first_at, row.last_at)
+    if row.first_at is None:
+        return ()
+    return (row.first_at, row.last_at)
 
 
 def failures_by_time(

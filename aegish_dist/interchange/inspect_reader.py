@@ -23,7 +23,7 @@ from msgspec import Meta, Struct
 from aegish_dist.core.outcome import ErrorClass, StopKind
 from aegish_dist.core.sample import Command, Name, TrueLabel
 from aegish_dist.core.secrets import mask_key_shapes
-from aegish_dist.core.text import known
+from aegish_dist.core.text import JsonObject, known
 from aegish_dist.core.verdict_record import (
     MAX_NUMBER,
     AttemptRecord,
@@ -75,7 +75,8 @@ class Fields(Struct, frozen=True):
         value = self.values.get(field)
         if value is None:
             return None
-        location, path = Location(self.source), self.path + field
+        location = Location(self.source)
+        path = self.path + field
         found = location.checked(value, kind, path)
         if check is None:
             return found
@@ -97,12 +98,12 @@ class Fields(Struct, frozen=True):
         return found
 
     def part(self, field: str) -> "Fields":
-        return Fields(self.get(field, dict[str, Any]) or {}, self.source, f"{self.path}{field}.")
+        return Fields(self.get(field, JsonObject) or {}, self.source, f"{self.path}{field}.")
 
     def parts(self, field: str) -> "tuple[Fields, ...]":
         return tuple(
             Fields(part, self.source, f"{self.path}{field}[{index}].")
-            for index, part in enumerate(self.get(field, list[dict[str, Any]]) or ())
+            for index, part in enumerate(self.get(field, list[JsonObject]) or ())
         )
 
 
@@ -191,7 +192,7 @@ class InspectArchive:
         return Fields(values, shell.source)
 
     def _fields(self, name: str, raw: bytes) -> Fields:
-        return Fields(self._decoded(name, raw, dict[str, Any]), f"{self._source}, {name}")
+        return Fields(self._decoded(name, raw, JsonObject), f"{self._source}, {name}")
 
     def _decoded(self, name: str, raw: bytes, kind: type[T]) -> T:
         location = Location(f"{self._source}, {name}")
@@ -249,14 +250,17 @@ def _unframed(raw: bytes, max_bytes: int) -> bytes:
         from compression import zstd  # noqa: PLC0415
     else:
         from backports import zstd  # noqa: PLC0415
-    data, decoder, frames = bytearray(), zstd.ZstdDecompressor(), 1
+    data = bytearray()
+    decoder = zstd.ZstdDecompressor()
+    frames = 1
     try:
         # In pieces: what follows a frame is copied.
         for start in range(0, len(raw), INPUT_BYTES):
             rest = raw[start : start + INPUT_BYTES]
             while rest and len(data) < max_bytes:
                 if decoder.eof:
-                    decoder, frames = zstd.ZstdDecompressor(), frames + 1
+                    decoder = zstd.ZstdDecompressor()
+                    frames += 1
                     if frames > MAX_FRAMES:
                         raise ValueError(f"has more than {MAX_FRAMES} frames")
                 data += decoder.decompress(rest, max_bytes - len(data))
@@ -267,7 +271,8 @@ def _unframed(raw: bytes, max_bytes: int) -> bytes:
 
 
 SENTENCE = "Validate this command: "
-OPENING_TAG, CLOSING_TAG = "<command>", "</command>"
+OPENING_TAG = "<command>"
+CLOSING_TAG = "</command>"
 TARGETS = {
     **dict.fromkeys(("BLOCK", "MALICIOUS"), TrueLabel.MALICIOUS),
     **dict.fromkeys(("ALLOW", "HARMLESS"), TrueLabel.HARMLESS),
@@ -282,10 +287,13 @@ def read_inspect_log(path: Path, checker: RecordChecker) -> Iterator[Row]:
     found = False
     with InspectArchive(path) as archive:
         header = archive.header().part("eval")
-        model, task = header.required_label("model"), header.required_label("task")
-        started, is_ours = header.moment("created"), MARK in header.part("metadata").values
+        model = header.required_label("model")
+        task = header.required_label("task")
+        started = header.moment("created")
+        is_ours = MARK in header.part("metadata").values
         for fields in archive.samples():
-            found, negative = True, False
+            found = True
+            negative = False
             if is_ours:
                 records = _exported(fields, model)
             else:
@@ -301,7 +309,8 @@ def read_inspect_log(path: Path, checker: RecordChecker) -> Iterator[Row]:
 
 def _exported(fields: Fields, model: str) -> Iterable[VerdictRecord]:
     """Return the verdicts of a sample that was exported here, the replaced ones first."""
-    metadata, output = fields.part("metadata"), fields.part("output")
+    metadata = fields.part("metadata")
+    output = fields.part("output")
     attachments = fields.part("attachments").values
     said = {
         "model": model,
@@ -328,7 +337,7 @@ def _exported(fields: Fields, model: str) -> Iterable[VerdictRecord]:
     return _records_in(said, metadata.values)
 
 
-def _labels_in(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def _labels_in(metadata: Mapping[str, Any]) -> JsonObject:
     """Return the free labels of the command in the metadata of a sample."""
     plain = {
         key: value
@@ -336,7 +345,9 @@ def _labels_in(metadata: Mapping[str, Any]) -> dict[str, Any]:
         if key not in LABELS and not key.startswith(PREFIX)
     }
     taken = metadata.get(OTHER_LABELS)
-    return plain | taken if isinstance(taken, dict) else plain
+    if isinstance(taken, dict):
+        return plain | taken
+    return plain
 
 
 def _records_in(said: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterable[VerdictRecord]:
@@ -356,7 +367,8 @@ def _record(
 ) -> VerdictRecord:
     call_ms, working_ms, total_ms = map(_milliseconds, times)
     answered_at = fields.moment("completed_at")
-    output, metadata = fields.part("output"), fields.part("metadata")
+    output = fields.part("output")
+    metadata = fields.part("metadata")
     command = _unwrapped(_input_text(fields) or "")
     return VerdictRecord(
         model=model,
@@ -383,7 +395,9 @@ def _input_text(fields: Fields) -> str | None:
         text: str | None = fields.get("input")
         return text
     said = [each for each in fields.parts("input") if each.get("role") == "user"]
-    return _joined_text(said[-1], fields.part("attachments").values) if said else None
+    if said:
+        return _joined_text(said[-1], fields.part("attachments").values)
+    return None
 
 
 def _joined_text(message: Fields, attachments: Mapping[str, object]) -> str | None:
@@ -399,7 +413,9 @@ def _resolved(text: str | None, attachments: Mapping[str, object]) -> str | None
     if text is None or not text.startswith(REFERENCE):
         return text
     attached = attachments.get(text.removeprefix(REFERENCE))
-    return attached if isinstance(attached, str) else text
+    if isinstance(attached, str):
+        return attached
+    return text
 
 
 def _unwrapped(text: str) -> str:
@@ -415,7 +431,8 @@ def _unwrapped(text: str) -> str:
 
 def _target(fields: Fields) -> TrueLabel:
     """Return the label by the target, or else by the answers that the scorers went by."""
-    target, scores = fields.values.get("target"), fields.part("scores")
+    target = fields.values.get("target")
+    scores = fields.part("scores")
     words = target if isinstance(target, list) else [target]
     stated = {word.strip().upper() for word in words if isinstance(word, str)}
     scored = {
@@ -440,7 +457,7 @@ def _texts(metadata: Fields) -> dict[str, str]:
     }
 
 
-def _answer(fields: Fields, output: Fields, model: str) -> dict[str, Any]:
+def _answer(fields: Fields, output: Fields, model: str) -> JsonObject:
     """Return the fields of the answer, even where a limit or an error came after it."""
     for choice in output.parts("choices")[:1]:
         stop_reason = choice.get("stop_reason")
@@ -476,7 +493,8 @@ def _tokens(usage: Fields, model: str | None) -> dict[str, int | None]:
     reasoning = usage.get("reasoning_tokens", Tokens)
     cached = (read or 0) + (written or 0)
     if model is None:
-        given, generated = (given or 0) + cached, generated or 0
+        given = (given or 0) + cached
+        generated = generated or 0
     else:
         total = usage.get("total_tokens", Tokens)
         if total is not None and given is not None:
@@ -499,7 +517,9 @@ def _split_rest(rest: int, cached: int, reasoning: int, model: str) -> tuple[int
         return cached, reasoning
     if rest == reasoning and (rest != cached or "gemini" in model):
         return 0, reasoning
-    return (cached, 0) if rest == cached else (0, 0)
+    if rest == cached:
+        return (cached, 0)
+    return (0, 0)
 
 
 def _times(fields: Fields) -> tuple[float | None, ...]:
@@ -510,7 +530,9 @@ def _times(fields: Fields) -> tuple[float | None, ...]:
 
 def _milliseconds(seconds: float | None) -> float | None:
     """Return a time; unknown where below zero, as some versions of Inspect AI wrote them."""
-    return None if seconds is None or seconds < 0 else seconds * 1000
+    if seconds is None or seconds < 0:
+        return None
+    return seconds * 1000
 
 
 def _call_errors(fields: Fields, at: str | None) -> tuple[AttemptRecord, ...]:

@@ -35,7 +35,7 @@ from aegish_dist.core.model import ModelSpec
 from aegish_dist.core.outcome import ErrorClass, StopKind, find
 from aegish_dist.core.run import Messages, Run, RunDataset
 from aegish_dist.core.sample import Sample, TrueLabel
-from aegish_dist.core.text import known
+from aegish_dist.core.text import JsonObject, known
 from aegish_dist.core.verdict_record import VerdictRecord
 from aegish_dist.interchange.record import FACTS, RATES, ScoredRecord, stop_kind_of
 from aegish_dist.opinions.opinion import Opinion
@@ -104,7 +104,7 @@ class LogHead(msgspec.Struct, frozen=True):
         return "_".join([*names, self.task_id]) + ".eval"
 
     @property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> JsonObject:
         parameters = self.run.parameters
         if parameters is None:
             return {}
@@ -115,11 +115,13 @@ class LogHead(msgspec.Struct, frozen=True):
         }
         return known(config)
 
-    def start(self, sample_ids: Sequence[str]) -> dict[str, Any]:
+    def start(self, sample_ids: Sequence[str]) -> JsonObject:
         """Return what a log says of itself when it begins."""
-        run, dataset, prompt = self.run, self.dataset, self.run.prompt_of(self.spec.id)
-        arguments: dict[str, Any] = {"dataset": dataset.name}
-        steps: list[dict[str, Any]] = []
+        run = self.run
+        dataset = self.dataset
+        prompt = run.prompt_of(self.spec.id)
+        arguments: JsonObject = {"dataset": dataset.name}
+        steps: list[JsonObject] = []
         if prompt is not None:
             arguments |= {"prompt": prompt.name, "prompt_fingerprint": prompt.fingerprint}
             if prompt.system:
@@ -167,8 +169,9 @@ class LogHead(msgspec.Struct, frozen=True):
         plan = {"name": "plan", "steps": steps, "config": self.config}
         return {"version": _LAYOUT_VERSION, "eval": evaluation, "plan": plan}
 
-    def _metadata(self) -> dict[str, Any]:
-        run, prompt = self.run, self.run.prompt_of(self.spec.id)
+    def _metadata(self) -> JsonObject:
+        run = self.run
+        prompt = run.prompt_of(self.spec.id)
         found = {
             "run_id": run.run_id,
             "run_name": run.name,
@@ -181,9 +184,10 @@ class LogHead(msgspec.Struct, frozen=True):
         }
         return {MARK: LAYOUT} | {PREFIX + name: value for name, value in known(found).items()}
 
-    def sample(self, verdicts: Sequence[ScoredRecord]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def sample(self, verdicts: Sequence[ScoredRecord]) -> tuple[JsonObject, JsonObject]:
         """Return the sample of one item, and its line in the summaries."""
-        record, replaced = verdicts[-1].record, [each.record for each in verdicts[:-1]]
+        record = verdicts[-1].record
+        replaced = [each.record for each in verdicts[:-1]]
         output, said = _output(record)
         sample = Sample(record.command, record.target, record.category, record.cluster)
         parts = (self.run.run_id, record.model, record.dataset, sample.sample_id, record.epoch)
@@ -221,12 +225,14 @@ class LogHead(msgspec.Struct, frozen=True):
             "message_count": len(messages),
         }
         if error is not None:
-            content["error"], summary["error"] = _as_error(error), error
+            content["error"] = _as_error(error)
+            summary["error"] = error
         if limit is not None:
-            content["limit"], summary["limit"] = limit, limit["type"]
+            content["limit"] = limit
+            summary["limit"] = limit["type"]
         return content, summary
 
-    def _scores(self, verdict: ScoredRecord) -> dict[str, Any]:
+    def _scores(self, verdict: ScoredRecord) -> JsonObject:
         record = verdict.record
         finding = find(record.outcome, record.stop_kind, record.error_class)
         return {
@@ -241,7 +247,7 @@ class LogHead(msgspec.Struct, frozen=True):
 
     def _failure(
         self, record: VerdictRecord, *, has_score: bool
-    ) -> tuple[str | None, dict[str, Any] | None]:
+    ) -> tuple[str | None, JsonObject | None]:
         """Return why a verdict is an error sample, or else the limit that ended its call."""
         if not has_score:
             unscored = f"not scored: {record.outcome}"
@@ -253,11 +259,11 @@ class LogHead(msgspec.Struct, frozen=True):
 
     def _messages(
         self, uuid: str, record: VerdictRecord, output: Mapping[str, Any]
-    ) -> list[dict[str, Any]]:
+    ) -> list[JsonObject]:
         """Return system text, command and answer, each where there is one."""
         prompt = self.run.prompt_of(self.spec.id)
         texts = Messages("", record.command) if prompt is None else prompt.render(record.command)
-        messages: list[dict[str, Any]] = []
+        messages: list[JsonObject] = []
         if texts.system:
             messages.append({"role": "system", "content": texts.system})
         messages.append({"role": "user", "content": texts.user, "source": "input"})
@@ -269,16 +275,18 @@ class LogHead(msgspec.Struct, frozen=True):
     def _transcript(
         self,
         sample: Mapping[str, Any],
-        messages: Sequence[dict[str, Any]],
+        messages: Sequence[JsonObject],
         output: Mapping[str, Any],
         error: str | None,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         attachments: dict[str, str] = {}
         said = []
         for message in messages:
-            text, name = message["content"], text_id(message["content"])
+            text = message["content"]
+            name = text_id(text)
             if len(text) > _ATTACHED_FROM_CHARS:
-                attachments[name], text = text, f"attachment://{name}"
+                attachments[name] = text
+                text = f"attachment://{name}"
             said.append(message | {"content": text})
         choices = [choice | {"message": said.pop()} for choice in output["choices"]]
         event = {
@@ -300,18 +308,21 @@ class LogHead(msgspec.Struct, frozen=True):
         return {"events": [known(event)], "attachments": attachments}
 
 
-def _output(record: VerdictRecord) -> tuple[dict[str, Any], dict[str, Any]]:
+def _output(record: VerdictRecord) -> tuple[JsonObject, JsonObject]:
     """Return the output, and the facts that it and the times of the sample say."""
-    call_s, total_s = _seconds(record.latency_ms), _seconds(record.total_ms)
-    output: dict[str, Any] = {"model": "", "choices": [], **known({"time": call_s})}
-    said: dict[str, Any] = {
+    call_s = _seconds(record.latency_ms)
+    total_s = _seconds(record.total_ms)
+    output: JsonObject = {"model": "", "choices": [], **known({"time": call_s})}
+    said: JsonObject = {
         "created_at": record.created_at,
         "latency_ms": None if call_s is None else call_s * 1000,
         "total_ms": None if total_s is None else total_s * 1000,
     }
     if record.error_class is not None:
         return output, said
-    text, kind, model = record.completion or "", record.stop_kind, record.returned_model or ""
+    text = record.completion or ""
+    kind = record.stop_kind
+    model = record.returned_model or ""
     # Inspect AI's words are those of our kinds.
     stop_reason = "unknown" if kind in (None, StopKind.OTHER) else kind
     message = {
@@ -339,9 +350,10 @@ def _output(record: VerdictRecord) -> tuple[dict[str, Any], dict[str, Any]]:
     return output, said | tokens
 
 
-def _usage(record: VerdictRecord) -> tuple[dict[str, Any], dict[str, int | None]]:
+def _usage(record: VerdictRecord) -> tuple[JsonObject, dict[str, int | None]]:
     """Return the tokens in Inspect AI's meaning: input without the cache, output with reasoning."""
-    given, generated = record.input_tokens, record.output_tokens or 0
+    given = record.input_tokens
+    generated = record.output_tokens or 0
     parts = {
         "cache_read_tokens": record.cache_read_tokens,
         "cache_write_tokens": record.cache_write_tokens,
@@ -365,9 +377,9 @@ def _usage(record: VerdictRecord) -> tuple[dict[str, Any], dict[str, int | None]
 
 def _metadata(
     record: VerdictRecord, said: Mapping[str, object], replaced: Iterable[VerdictRecord]
-) -> dict[str, Any]:
+) -> JsonObject:
     labels = {name: getattr(record, name) for name in ("dataset", "category", "cluster")}
-    found: dict[str, Any] = known(labels)
+    found: JsonObject = known(labels)
     taken: dict[str, str] = {}
     for key, text in record.metadata.items():
         (taken if key in LABELS or key.startswith(PREFIX) else found)[key] = text
@@ -385,9 +397,9 @@ def _metadata(
     return found | ({REPLACED: older} if older else {})
 
 
-def _unsaid(record: VerdictRecord, said: Mapping[str, object]) -> dict[str, Any]:
+def _unsaid(record: VerdictRecord, said: Mapping[str, object]) -> JsonObject:
     """Return the facts of a verdict beside those that a reader takes from the sample's fields."""
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     for name, default in DEFAULTS.items():
         value = getattr(record, name)
         if value != said.get(name, default):
@@ -397,14 +409,15 @@ def _unsaid(record: VerdictRecord, said: Mapping[str, object]) -> dict[str, Any]
     return found
 
 
-def _times(record: VerdictRecord) -> dict[str, Any]:
-    times: dict[str, Any] = known({"completed_at": record.created_at})
+def _times(record: VerdictRecord) -> JsonObject:
+    times: JsonObject = known({"completed_at": record.created_at})
     if record.created_at is not None:
         took_ms = record.latency_ms if record.total_ms is None else record.total_ms
         with suppress(OverflowError):
             ended = datetime.fromisoformat(record.created_at)
             times["started_at"] = (ended - timedelta(milliseconds=took_ms or 0)).isoformat()
-    total_s, call_s = _seconds(record.total_ms), _seconds(record.latency_ms)
+    total_s = _seconds(record.total_ms)
+    call_s = _seconds(record.latency_ms)
     return times | known({"total_time": total_s, "working_time": call_s})
 
 
@@ -444,7 +457,8 @@ def _retries(record: VerdictRecord, replaced: Iterable[VerdictRecord]) -> list[s
 def _mean(values: Sequence[float]) -> tuple[float | None, float | None]:
     """Return a mean and, as Inspect AI's `stderr`, the standard deviation over the root of n."""
     # Not by `sum`, which rounds in another way from Python 3.12 on.
-    n, total = len(values), math.fsum(values)
+    n = len(values)
+    total = math.fsum(values)
     squares = math.fsum(value * value for value in values)
     if n < 2:
         return (total if n else None), None
@@ -474,7 +488,8 @@ class _RuleScores:
 
     def __init__(self, name: str, epochs: int, files: ExitStack) -> None:
         self.about = {"scorer": name, "reducer": "mean" if epochs > 1 else None}
-        self.reductions, self._unscored = _JsonList(files), 0
+        self.reductions = _JsonList(files)
+        self._unscored = 0
         self._values = defaultdict[TrueLabel | None, list[float]](list)  # of all with None
 
     def add(self, sample_id: str, newest: Sequence[ScoredRecord], number: int) -> None:
@@ -484,13 +499,14 @@ class _RuleScores:
         if not scored:
             self._unscored += 1
             return
-        record, value = newest[0].record, sum(scored) / len(scored)
+        record = newest[0].record
+        value = sum(scored) / len(scored)
         for part in (None, record.target):
             self._values[part].append(value)
         answer = record.outcome if len(newest) == 1 else None
         self.reductions.add({"value": value, "answer": answer, "sample_id": sample_id})
 
-    def results(self) -> dict[str, Any]:
+    def results(self) -> JsonObject:
         """Return what the header of the log says; what is undefined is left out."""
         values = dict(zip(("accuracy", "stderr"), _mean(self._values[None]), strict=True))
         for target, rate in sorted(RATES.items()):
@@ -517,7 +533,7 @@ class _Totals:
         self._verdicts = self._completed = 0
         self._started_at = self._completed_at = ""
 
-    def add(self, content: dict[str, Any]) -> None:
+    def add(self, content: JsonObject) -> None:
         for usage in content["model_usage"].values():
             self._usage.update(usage)
         self._verdicts += 1
@@ -527,7 +543,7 @@ class _Totals:
             self._started_at = min(self._started_at or started_at, started_at)
         self._completed_at = max(self._completed_at, content.get("completed_at", ""))
 
-    def closing(self, head: LogHead, scores: Sequence[_RuleScores]) -> dict[str, Any]:
+    def closing(self, head: LogHead, scores: Sequence[_RuleScores]) -> JsonObject:
         planned = head.dataset.samples * head.run.epochs
         return {
             "status": "success" if self._verdicts >= planned else "cancelled",
@@ -587,7 +603,8 @@ def _write(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
 
 def _member(name: str) -> zipfile.ZipInfo:
     member = zipfile.ZipInfo(name, _FIRST_DATE)
-    member.compress_type, member.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+    member.compress_type = zipfile.ZIP_DEFLATED
+    member.external_attr = 0o644 << 16
     return member
 
 

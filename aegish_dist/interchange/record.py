@@ -216,7 +216,9 @@ def _judge(record: VerdictRecord) -> None:
         raise InputError("must be absent where there is a completion", field="error_class")
     is_late = record.error_class is ErrorClass.DEADLINE
     record.outcome = Outcome.TIMEOUT_ERROR if is_late else Outcome.API_ERROR
-    record.reason, record.confidence, record.parser_version = None, None, 0
+    record.reason = None
+    record.confidence = None
+    record.parser_version = 0
     for name in _ANSWERED:
         setattr(record, name, None)
 
@@ -246,12 +248,16 @@ def encode(value: object) -> str:
 def _plain(value: object) -> str | float:
     if not isinstance(value, Decimal):
         raise TypeError(f"no JSON for {type(value).__name__}")
-    return number if Decimal(str(number := float(value))) == value else str(value)
+    if Decimal(str(number := float(value))) == value:
+        return number
+    return str(value)
 
 
 def in_ascii(lines: bytes) -> bytes:
     """Escape what is beyond ASCII in lines of JSON."""
-    return lines if lines.isascii() else _BEYOND_ASCII.sub(_escaped, lines.decode()).encode("ascii")
+    if lines.isascii():
+        return lines
+    return _BEYOND_ASCII.sub(_escaped, lines.decode()).encode("ascii")
 
 
 def _escaped(found: re.Match[str]) -> str:

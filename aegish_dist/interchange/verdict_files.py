@@ -17,7 +17,7 @@ from msgspec.inspect import DictType, VarTupleType
 from msgspec.structs import asdict, replace
 
 from aegish_dist.core.sample import REPEATS, Dataset
-from aegish_dist.core.text import REPLACEMENT
+from aegish_dist.core.text import REPLACEMENT, JsonObject
 from aegish_dist.core.verdict import Recording
 from aegish_dist.core.verdict_record import FIELDS, VerdictRecord, verdict_of
 from aegish_dist.errors import DatasetError, InputError
@@ -48,7 +48,7 @@ NESTED = {each.name for each in FIELDS if isinstance(each.kind, DictType | VarTu
 _TEXTS = msgspec.json.Decoder(dict[str, str])
 
 
-def numbered_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def numbered_rows(path: Path) -> Iterator[tuple[int, JsonObject]]:
     """Yield the rows from number 1 on, without what is null in a whole batch."""
     number = 0
     with open_parquet(path, LIMITS, ROWS_PER_BATCH) as batches:
@@ -63,7 +63,7 @@ def numbered_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 yield number, row
 
 
-def _rows(batch: Any) -> Iterable[dict[str, Any]]:
+def _rows(batch: Any) -> Iterable[JsonObject]:
     columns = zip(batch.schema.names, batch.columns, strict=True)
     known = {name: column for name, column in columns if name in TAKEN}
     given = {name: column for name, column in known.items() if column.null_count < len(column)}
@@ -187,7 +187,8 @@ def read_rows(
     path: Path, checker: RecordChecker | None = None, predicted: Decoder | None = None
 ) -> Iterator[Row]:
     """Yield the verdicts of a file; a checker shared by several remembers their samples."""
-    form, checker = format_of(path), checker or RecordChecker()
+    form = format_of(path)
+    checker = checker or RecordChecker()
     if form is FileFormat.LINES:
         numbered = numbered_lines(path, MAX_LINE_BYTES)
         return _checked_rows(path, numbered, predicted or from_line, checker)

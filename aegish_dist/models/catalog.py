@@ -118,7 +118,9 @@ def base_url_of(provider_id: str, environ: Environ) -> str:
     variable = "OPENAI_BASE_URL" if provider_id == "openai" else None
     override = value_of(variable, environ)
     try:
-        return api_root(override) if override else ""
+        if override:
+            return api_root(override)
+        return ""
     except InputError as error:
         raise CatalogError(f"{variable}: {error.what}") from None
 
@@ -262,7 +264,9 @@ class Catalog(Struct, frozen=True):
     def meant(self, model_id: str) -> str:
         """Ask whether a listed model was meant by an id that is not listed, which may be right."""
         model_id = base_of(model_id)
-        return "" if model_id in self.models else did_you_mean(model_id, self.models)
+        if model_id in self.models:
+            return ""
+        return did_you_mean(model_id, self.models)
 
     def unlisted(self, model_id: str) -> str:
         """Return the warning about an id that is not listed though others of its provider are.
@@ -275,7 +279,9 @@ class Catalog(Struct, frozen=True):
             return ""
         warning = f"{model_id} is not in the catalog: asked as it stands"
         question = self.meant(model_id)
-        return f"{warning}; {question}" if question else warning
+        if question:
+            return f"{warning}; {question}"
+        return warning
 
     def redirected(self, specs: Iterable[ModelSpec]) -> tuple[ModelSpec, ...]:
         """Return a model for each address of these that is not its provider's in the package."""

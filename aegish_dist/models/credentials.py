@@ -97,7 +97,9 @@ class Credentials:
             what = "with this path and wire format " if known else ""
             return f"{where} {what}is not in the catalog here; {REMEDY}"
         variable = destination.key_variable
-        return self._refused_key(variable, api, host) if variable else None
+        if variable:
+            return self._refused_key(variable, api, host)
+        return None
 
     def _refused_guard(self, destination: Destination) -> str | None:
         """Compare what a run says of a program, a document or a mapping with the catalog here.
@@ -137,7 +139,9 @@ class Credentials:
             return f"{variable} may not be sent to {where} by the catalog here; {REMEDY}"
         if where.startswith("http:") and not is_loopback(host) and not plain_http:
             return f"{variable} would go in clear to {where}: its table needs plain_http = true"
-        return None if value_of(variable, self._environ) else f"{variable} is not set"
+        if value_of(variable, self._environ):
+            return None
+        return f"{variable} is not set"
 
     def key(self, destination: Destination) -> SecretStr | None:
         """Return the key for a destination, None where none is needed; ConfigError if refused."""
@@ -145,7 +149,9 @@ class Credentials:
         if refusal is not None:
             raise ConfigError(refusal)
         variable = "" if destination.wire in PROGRAMS else destination.key_variable
-        return SecretStr(self._environ[variable].strip()) if variable else None
+        if variable:
+            return SecretStr(self._environ[variable].strip())
+        return None
 
 
 def _allowed(

@@ -29,7 +29,7 @@ from aegish_dist.core.model import (
 from aegish_dist.core.output import OUTPUT_KINDS, ActionJson, Label, Logprobs, Output, with_kind
 from aegish_dist.core.run import COMMAND_SLOT
 from aegish_dist.core.secrets import host_of, is_metadata, origin
-from aegish_dist.core.text import did_you_mean
+from aegish_dist.core.text import JsonObject, did_you_mean
 from aegish_dist.errors import InputError
 from aegish_dist.inputs.checking import checked
 from aegish_dist.models.prices import PriceEntry
@@ -155,7 +155,7 @@ class ProviderEntry(_CalledEntry, frozen=True, kw_only=True):
 class HttpEntry(ProviderEntry, frozen=True, kw_only=True):
     """Classifiers behind an address."""
 
-    request: dict[str, Any]
+    request: JsonObject
     """The document to send, in which `{command}` stands once."""
 
     def __post_init__(self) -> None:
@@ -218,14 +218,14 @@ class ModelEntry(_CalledEntry, frozen=True, kw_only=True):
     default: bool = False
     reference: bool = False
     price: PriceEntry | None = None
-    request: dict[str, Any] | None = None  # as of `HttpEntry`
-    parameters: dict[str, Any] = field(default_factory=dict)
+    request: JsonObject | None = None  # as of `HttpEntry`
+    parameters: JsonObject = field(default_factory=dict)
     drop_parameters: list[str] = field(default_factory=list)
     """Fields of the request body that the model refuses."""
     cache_from_tokens: Tokens | None = None  # None: as for its provider
     takes_temperature: bool = True
     prompt: str | None = None  # bundled or a file beside the catalog; None: the run's
-    variants: dict[str, dict[str, Any]] = field(default_factory=dict)
+    variants: dict[str, JsonObject] = field(default_factory=dict)
     """Keys laid over those of the model, by the name of the arm."""
     retires: date | None = None  # answers end; None: none announced
     simulated: bool = False
@@ -276,8 +276,8 @@ _OF_ALL_ARMS = {
 }
 
 
-def _document(request: dict[str, Any]) -> dict[str, Any]:
-    document: dict[str, Any] = _as_json(request)
+def _document(request: JsonObject) -> JsonObject:
+    document: JsonObject = _as_json(request)
     if json.dumps(document).count(COMMAND_SLOT) != 1:
         raise InputError(f"must hold {COMMAND_SLOT} once", field="request")
     return document
@@ -316,7 +316,7 @@ def _require_known(keys: Keys, kind: type[Struct]) -> None:
 
 def checked_mapping(keys: Keys) -> Output:
     """Turn a mapping of answers into the type of its kind."""
-    own: dict[str, Any] = with_kind(dict(keys))
+    own: JsonObject = with_kind(dict(keys))
     kind = own.pop("kind")
     if not isinstance(kind, str) or kind not in OUTPUT_KINDS:
         raise InputError(f"must be one of {', '.join(map(repr, OUTPUT_KINDS))}", field="kind")

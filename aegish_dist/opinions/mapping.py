@@ -194,14 +194,18 @@ def _known_to_re2(text: str) -> str:
 def _find_in_ready_form(pattern: str, text: str) -> str | None:
     """Do what `find_reason` does by Python's `re`, for the patterns of this module."""
     match = re.match(pattern, text, re.IGNORECASE)
-    return None if match is None else match.groupdict().get("reason") or ""
+    if match is None:
+        return None
+    return match.groupdict().get("reason") or ""
 
 
 def _of_number(number: float, mapping: Score | Logprobs) -> Outcome:
     if mapping.block_from is not None and number >= mapping.block_from:
         return Outcome.BLOCK
     above = mapping.warn_from is not None and number >= mapping.warn_from
-    return Outcome.WARN if above else Outcome.ALLOW
+    if above:
+        return Outcome.WARN
+    return Outcome.ALLOW
 
 
 _DECISIONS = {
@@ -261,11 +265,15 @@ def _json_at(text: str, start: int) -> tuple[object, int]:
 
 
 def _whole(digits: str) -> int | float:
-    return int(digits) if len(digits) < 16 else float(digits)
+    if len(digits) < 16:
+        return int(digits)
+    return float(digits)
 
 
 def _in_words(found: object) -> str:
-    return found if isinstance(found, str) else json.dumps(found)
+    if isinstance(found, str):
+        return found
+    return json.dumps(found)
 
 
 def _at(document: object, path: str) -> object:
@@ -292,7 +300,9 @@ def _number(found: object) -> float | None:
     if not isinstance(found, float | int):
         return None
     number = float(found)
-    return number if abs(number) <= MOST_SUSPICION else None
+    if abs(number) <= MOST_SUSPICION:
+        return number
+    return None
 
 
 def _share(

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.text import fingerprint_of
+from aegish_dist.core.text import JsonObject, fingerprint_of
 from aegish_dist.opinions.policy import POLICY_PREFIX, Policy
 from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES, ScoringRule
 
@@ -61,7 +61,9 @@ class LabelChange(msgspec.Struct, frozen=True):
         ]  # fmt: skip
 
     def __str__(self) -> str:
-        return f"sample {self.sample_id}" if self.sample_id else f"command {self.command!r}"
+        if self.sample_id:
+            return f"sample {self.sample_id}"
+        return f"command {self.command!r}"
 
 
 DRAFT_AUTHOR = "audit"  # of changes that `audit` proposes, until a person gives a name
@@ -94,7 +96,7 @@ class Opinion(msgspec.Struct, frozen=True):
         return [POLICY_PREFIX + each.name for each in self.policies.values()]
 
     @property
-    def provenance(self) -> dict[str, dict[str, Any] | None]:
+    def provenance(self) -> dict[str, JsonObject | None]:
         """Name, version and fingerprint of each part; None without an overlay."""
         return {
             "scoring": _identity(self.rule),
@@ -105,9 +107,9 @@ class Opinion(msgspec.Struct, frozen=True):
         }
 
 
-def record_of(opinion: Opinion) -> dict[str, Any]:
+def record_of(opinion: Opinion) -> JsonObject:
     """Return an opinion in JSON types: its provenance, and the content of each part."""
-    contents: dict[str, Any] = {
+    contents: JsonObject = {
         "scoring": {"description": opinion.rule.description, **opinion.rule.content},
         "targets": dict(opinion.targets.least),
         "overlay": opinion.overlay and [asdict(change) for change in opinion.overlay.changes],
@@ -118,7 +120,7 @@ def record_of(opinion: Opinion) -> dict[str, Any]:
     }
 
 
-def policy_documents(opinion: Opinion) -> dict[str, dict[str, Any]]:
+def policy_documents(opinion: Opinion) -> dict[str, JsonObject]:
     """Return the policies of an opinion in JSON types, by their names among models."""
     return {
         POLICY_PREFIX + each.name: {**_identity(each), "file": path, "content": each.content}
@@ -126,7 +128,7 @@ def policy_documents(opinion: Opinion) -> dict[str, dict[str, Any]]:
     }
 
 
-def _identity(part: ScoringRule | Targets | Overlay | Policy) -> dict[str, Any]:
+def _identity(part: ScoringRule | Targets | Overlay | Policy) -> JsonObject:
     return {"name": part.name, "version": part.version, "fingerprint": part.fingerprint}
 
 
@@ -137,7 +139,9 @@ def opinion_of(record: Mapping[str, Any], scoring: str, scoring_version: int) ->
     """
     if not record:
         rule = RULES.get(scoring)
-        return Opinion(rule) if rule is not None and rule.version == scoring_version else None
+        if rule is not None and rule.version == scoring_version:
+            return Opinion(rule)
+        return None
     try:
         return Opinion(
             _part(record["scoring"], ScoringRule, **record["scoring"]["content"]),

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from aegish_dist.core.metric import LESS_IS_BETTER, TARGET_METRICS
 from aegish_dist.core.outcome import Outcome, OutcomeDetail, ScoredAnswer
 from aegish_dist.core.sample import MAX_COMMAND_CHARS, MAX_LABEL_CHARS, TrueLabel
-from aegish_dist.core.text import did_you_mean, printable
+from aegish_dist.core.text import JsonObject, did_you_mean, printable
 from aegish_dist.errors import InputError, OpinionError
 from aegish_dist.inputs.checking import checked, refuse
 from aegish_dist.inputs.documents import parse_toml, parts_of, placed, read_text, under
@@ -50,7 +50,9 @@ def _escaped(character: str) -> str:
     if printable(character) == character:
         return character
     code = ord(character)
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    return f"\\U{code:08x}"
 
 
 MAX_FILE_BYTES = 2**20
@@ -80,7 +82,7 @@ def _naming(file: Path) -> Iterator[None]:
         raise OpinionError(f"{file}: {placed(error, file)}") from None
 
 
-def _read_document(path: Path, max_bytes: int = MAX_FILE_BYTES) -> dict[str, Any]:
+def _read_document(path: Path, max_bytes: int = MAX_FILE_BYTES) -> JsonObject:
     text = read_text(path, max_bytes)
     content = parse_toml(text)
     if "\\u0000" in text or "\\U00000000" in text:
@@ -139,7 +141,7 @@ def render_rule(rule: ScoringRule) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _completed(document: dict[str, Any]) -> dict[str, Any]:
+def _completed(document: JsonObject) -> JsonObject:
     """Take what a file leaves out from the rule set that it is based on."""
     name = document.get("based_on")
     if name is None:
@@ -467,7 +469,8 @@ def _rendered_origin(origin: Origin) -> Iterator[str]:
     yield f"decided = {toml_text(origin.decided)}"
     yield f"seal = {toml_text(origin.seal)}"
     yield "marks = ["
-    yield from (f'    "{mark}",' for mark in sorted(origin.marks))
+    for mark in sorted(origin.marks):
+        yield f'    "{mark}",'
     yield "]"
     for metric, estimate in origin.estimates.items():
         numbers = ", ".join(f"{field} = {value!r}" for field, value in estimate.items())

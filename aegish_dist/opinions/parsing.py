@@ -184,9 +184,12 @@ class _Reader:
             self._last_end = max((each.start() for each in DRAFT_ENDS.finditer(text)), default=-1)
         if self._last_end < end:
             # A marker within a line that nothing closes is one that the sentence speaks of.
-            return len(text) if FRAME.fullmatch(self._line_before(start)) else end
+            if FRAME.fullmatch(self._line_before(start)):
+                return len(text)
+            return end
         closing = DRAFT_ENDS.search(text, end)
-        self._thought, self._draft_end = True, closing.end() if closing else end
+        self._thought = True
+        self._draft_end = closing.end() if closing else end
         return self._draft_end
 
     def _after_stray_end(self, mark: re.Match[str]) -> int:
@@ -203,7 +206,8 @@ class _Reader:
             if self._separated_until == start:
                 return end
         if not self._thought and self._firm is None:
-            self._objects, self._pairs = [], set()
+            self._objects = []
+            self._pairs = set()
         self._thought = True
         self._draft_end = end
         return end
@@ -263,7 +267,9 @@ class _Reader:
         if ticks:
             self._ticks = "" if ticks == self._ticks else ticks
             self._ticked = True
-        return self._ticks if ticks else ""
+        if ticks:
+            return self._ticks
+        return ""
 
     def _add(self, found: _Object) -> None:
         text = self._text

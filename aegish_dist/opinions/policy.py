@@ -147,7 +147,9 @@ def pattern_problem(pattern: str) -> str | None:
         characters = "ASCII letters, digits and _@%+=:,./~-"
         return f"must be a program and words of {characters}, with * and ? after the program alone"
     misplaced = "**" in pattern.removesuffix(" **")
-    return "may have ** as its last word only" if misplaced else None
+    if misplaced:
+        return "may have ** as its last word only"
+    return None
 
 
 class Allowlist:
@@ -336,7 +338,9 @@ def _ordered(
 
 def _total(parts: Sequence[float | None]) -> float | None:
     known = [part for part in parts if part is not None]
-    return math.fsum(known) if len(known) == len(parts) else None
+    if len(known) == len(parts):
+        return math.fsum(known)
+    return None
 
 
 def explain(policy: Policy) -> list[str]:

@@ -126,7 +126,9 @@ class Decision(Struct, frozen=True):  # one question: a sample in one epoch
     @property
     def unit(self) -> str | int:
         """The unit that is independent of all others: the cluster, or else the sample."""
-        return self.sample if self.cluster is None else self.cluster
+        if self.cluster is None:
+            return self.sample
+        return self.cluster
 
 
 class Guard(Struct, frozen=True):  # columns in the order of the decisions
@@ -162,7 +164,9 @@ class Guards(Struct, frozen=True):
     def rule(self, asked: SuspicionRule) -> SuspicionRule:
         """Return a rule, or what it comes to where no guard has numbers of its own."""
         by_own = any(guard.own for guard in self.guards)
-        return asked if by_own or not asked.own_first else STATED_CONFIDENCE
+        if by_own or not asked.own_first:
+            return asked
+        return STATED_CONFIDENCE
 
 
 def _mark(text: str) -> Mark:

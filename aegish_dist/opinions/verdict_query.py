@@ -25,7 +25,9 @@ class Correctness(StrEnum):
 def correctness(rule: ScoringRule, target: TrueLabel, finding: OutcomeDetail) -> Correctness:
     if not rule.is_scored(finding):
         return Correctness.UNSCORED
-    return Correctness.CORRECT if rule.is_correct(target, finding) else Correctness.WRONG
+    if rule.is_correct(target, finding):
+        return Correctness.CORRECT
+    return Correctness.WRONG
 
 
 class VerdictFilter(Struct, frozen=True):

@@ -172,7 +172,8 @@ def examine_fleet(engine: Engine, app: Celery | None, limiter_url: str | None) -
         try:
             before = datetime.now(UTC)
             found = server_facts(url, *_NAMES[part])
-            ahead_of_here, database_ahead = found.pop("clock") - before, facts.clock - here
+            ahead_of_here = found.pop("clock") - before
+            database_ahead = facts.clock - here
             checks += judge_redis(part, found, (ahead_of_here - database_ahead).total_seconds())
         except AegishError as error:
             checks.append(Check(part, ok=False, detail=str(error)))
@@ -202,7 +203,9 @@ def judge_workers(workers: Sequence[Any], database_ahead_s: float) -> Iterator[C
 
 
 def _kind(version: str | None, schema: str | None) -> str:
-    return "of an older version" if version is None else f"of {version} (schema {schema})"
+    if version is None:
+        return "of an older version"
+    return f"of {version} (schema {schema})"
 
 
 def judge_database(facts: Any) -> Iterator[Check]:
@@ -232,13 +235,15 @@ def judge_database(facts: Any) -> Iterator[Check]:
     kept = f"{log}, {_gb(facts.kept_wal)} kept for replicas that are away"
     remedy = "drop the slot with pg_drop_replication_slot"
     if facts.archiving_fails:
-        kept, remedy = f"{log}; archiving fails", "mend archive_command before the disk is full"
+        kept = f"{log}; archiving fails"
+        remedy = "mend archive_command before the disk is full"
     yield _check("wal", not facts.archiving_fails and facts.kept_wal < KEPT_WAL, kept, remedy)
     age = max(facts.transactions, facts.row_locks)
     state = f"oldest id {age:,} old, {facts.dead_share:.0%} of the rows of verdicts to be vacuumed"
     remedy = "run VACUUM (FREEZE) verdicts, and look why autovacuum does not"
     if not facts.autovacuum:
-        state, remedy = f"{state}; autovacuum is off", "turn it on"
+        state = f"{state}; autovacuum is off"
+        remedy = "turn it on"
     young = age < OLD_IDS and facts.dead_share < DEAD_SHARE
     yield _check("vacuum", facts.autovacuum and young, state, remedy)
     yield _check(
@@ -257,7 +262,9 @@ def judge_redis(part: str, facts: Mapping[str, Any], ahead_s: float) -> Iterator
         f"Redis {facts['redis_version']}, {ahead_s:+.1f} s from the database's clock",
         "set both by NTP",
     )
-    policy, limit, used = facts["maxmemory_policy"], facts["maxmemory"], facts["used_memory"]
+    policy = facts["maxmemory_policy"]
+    limit = facts["maxmemory"]
+    used = facts["used_memory"]
     most = f"{limit / 1e6:,.0f} MB" if limit else "no limit"
     remedy = "raise maxmemory"
     if policy != "noeviction":
@@ -268,7 +275,8 @@ def judge_redis(part: str, facts: Mapping[str, Any], ahead_s: float) -> Iterator
         f"{used / 1e6:,.0f} MB of {most}, {policy}",
         remedy,
     )
-    clients, most = facts["connected_clients"], facts["maxclients"]
+    clients = facts["connected_clients"]
+    most = facts["maxclients"]
     yield _check(part, clients < FULL * most, f"{clients} of {most} clients", "raise maxclients")
     saved = facts["rdb_last_bgsave_status"] == "ok" and facts["aof_last_write_status"] == "ok"
     state = "its last save succeeded" if saved else "it cannot save"

@@ -232,7 +232,8 @@ def contenders(
     read: dict[str, Prompt | None] = {}
     for spec in workspace.catalog.resolve(selection, workspace.environ, prompts=tuple(by_name)):
         for model, prompt in _arms(workspace, spec, by_name):
-            asked[model], read[model] = replace(spec, id=model), prompt
+            asked[model] = replace(spec, id=model)
+            read[model] = prompt
     require_few(asked)
     return tuple(asked.values()), {model: each for model, each in read.items() if each}
 
@@ -241,8 +242,10 @@ def _arms(
     workspace: Workspace, spec: ModelSpec, prompts: Mapping[str, Prompt]
 ) -> Iterator[tuple[str, Prompt | None]]:
     """Yield the ids that a model is asked under, and the prompt of each; None: it reads none."""
-    catalog, (only, *others) = workspace.catalog, prompts.values()
-    (variant, named), own = catalog.arm_of(spec.id), catalog.entry(spec.id).prompt
+    catalog = workspace.catalog
+    only, *others = prompts.values()
+    variant, named = catalog.arm_of(spec.id)
+    own = catalog.entry(spec.id).prompt
     if not spec.wire.reads_prompt:
         if named:
             raise ConfigError(f"{base_of(spec.id)} reads no prompt: leave out #{named}")
@@ -412,7 +415,8 @@ def _cost(
 
     Only models that are called one by one are `timed`, those of batches are not.
     """
-    cost, cached = estimated.known_cost_usd, estimated.cached_cost_usd
+    cost = estimated.known_cost_usd
+    cached = estimated.cached_cost_usd
     amount = f"${cost:.2f}"
     if cached != cost:
         amount += f" (${cached:.2f} if the prompt is cached)"

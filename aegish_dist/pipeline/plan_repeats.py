@@ -75,7 +75,9 @@ class PilotPlan(Struct, frozen=True):
     @property
     def stderr(self) -> float | None:
         """Clustered standard error of the pilot itself; None where it shows no variance."""
-        return None if self.bound else math.sqrt(_variance_of(self.variance, self.run))
+        if self.bound:
+            return None
+        return math.sqrt(_variance_of(self.variance, self.run))
 
 
 def plan_from_pilot(
@@ -202,7 +204,9 @@ def _cost(tally: ModelTally, calls: int) -> PlannedCost:
     made = tally.replaced + sum(n * cell.samples for cell in tally.cells for _, n in cell.findings)
 
     def total(tokens: int | None) -> int | None:
-        return None if tokens is None or not made else round(tokens / made * calls)
+        if tokens is None or not made:
+            return None
+        return round(tokens / made * calls)
 
     per_call = tally.per_command_usd
     return PlannedCost(

@@ -62,7 +62,8 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
     failures = joined((*stored, *held))
     facts = _RunFacts(run, progress, fleet, failures, batches, over)
     models = tuple(_model_status(facts, spec.id) for spec in run.models)
-    planned, done = sum(m.planned for m in models), sum(m.done for m in models)
+    planned = sum(m.planned for m in models)
+    done = sum(m.done for m in models)
     cap, model_cap = map(_usd, run.caps)
     costs = [model.cost_usd for model in models if model.cost_usd is not None]
     return RunStatus(
@@ -137,7 +138,9 @@ def _missing(run: Run, progress: Progress, model: str) -> int:
 
 
 def _model_status(facts: _RunFacts, model: str) -> ModelStatus:
-    run, progress, fleet = facts.run, facts.progress[model], facts.fleet
+    run = facts.run
+    progress = facts.progress[model]
+    fleet = facts.fleet
     verdicts = sum(progress.outcomes.values())
     missing = _missing(run, progress, model)
     done = verdicts - progress.awaiting_retry
@@ -180,23 +183,27 @@ def _model_status(facts: _RunFacts, model: str) -> ModelStatus:
 
 
 def _state(facts: _RunFacts, model: str, missing: int, held: int) -> State:
-    run, fleet, over = facts.run, facts.fleet, model in facts.over
+    run = facts.run
+    fleet = facts.fleet
+    over = model in facts.over
     if missing <= 0 or run.prompt is None:
         return State.COMPLETE
     if run.held is not None:
         return State(run.held.value)
-    unserved = (run.run_id, model) in fleet.unserved
+    served = (run.run_id, model) not in fleet.unserved
     batches = facts.batches.get(model)
     if batches is not None and not batches.starts_in_s and missing > batches.live:
         # Any worker plans and follows its batches: no call is made of it.
         if over and not batches.open:
             return State.OVER_BUDGET
-        return State.RUNNING if fleet.workers and not unserved else State.WAITING
-    halt = ModelBlock.OVER_BUDGET if over else fleet.halt(run.run_id, model)
-    if halt is not None:
-        return State(halt.value)
-    # A worker also holds items that reached it of a model that it may not call.
-    moves = (held and not unserved) or (fleet.workers and facts.progress[model].rate_per_s)
+        moves = bool(fleet.workers and served)
+    else:
+        halt = ModelBlock.OVER_BUDGET if over else fleet.halt(run.run_id, model)
+        if halt is not None:
+            return State(halt.value)
+        # A worker also holds items that reached it of a model that it may not call.
+        stores = fleet.workers and facts.progress[model].rate_per_s
+        moves = bool(stores or (held and served))
     return State.RUNNING if moves else State.WAITING
 
 
@@ -223,7 +230,8 @@ def paced(
     counts: deque[tuple[float, dict[str, int]]] = deque()
 
     def smoothed() -> RunStatus:
-        status, now_s = count(), clock()
+        status = count()
+        now_s = clock()
         verdicts = {model.model: model.done + model.replaced for model in status.models}
         if counts and any(n < counts[-1][1].get(model, 0) for model, n in verdicts.items()):
             counts.clear()  # a retry plans items again
@@ -293,7 +301,8 @@ class Counts:
             quiet: Whether no item waits and none is held, so that nothing can have been added
                 since a count that began in quiet. When quiet begins, it is counted at once.
         """
-        began, begins_now = self._clock(), quiet and not self._was_quiet
+        began = self._clock()
+        begins_now = quiet and not self._was_quiet
         self._was_quiet = quiet
         if began < self._due_at and not begins_now:
             return None

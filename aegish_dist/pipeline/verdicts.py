@@ -139,7 +139,8 @@ def opinions_of_snapshots(engine: Engine, a: int, b: int) -> tuple[str, Opinion,
             are of different runs.
     """
     with transaction(engine) as session:
-        (run_a, of_a), (run_b, of_b) = _opinion_of(session, a), _opinion_of(session, b)
+        run_a, of_a = _opinion_of(session, a)
+        run_b, of_b = _opinion_of(session, b)
     if run_a != run_b:
         raise ReportError(
             f"--changed-between: snapshot {a} is of run {run_a} and snapshot {b} of run {run_b}; "
@@ -370,7 +371,8 @@ def _changed(
     keys = [stored.key.sample_key for stored, _ in turned]
     datasets = {row.key: row.name for row in execute(session, "datasets_of_samples", keys=keys)}
     for stored, now in turned:
-        key, before = stored.key, stored.reading.outcome
+        key = stored.key
+        before = stored.reading.outcome
         yield ChangedVerdict(
             model,
             datasets[key.sample_key],

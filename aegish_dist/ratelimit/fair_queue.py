@@ -219,7 +219,9 @@ class FairQueue:
     def cancel(self, queue: RunQueue, future: "asyncio.Future[Permit]") -> Permit | None:
         """Remove a cancelled call; return its permit if the permit came in the same moment."""
         if not future.cancelled():
-            return future.result() if future.exception() is None else None
+            if future.exception() is None:
+                return future.result()
+            return None
         self._remove(queue, [waiter for waiter in queue.waiters if waiter.future is future])
         return None
 
@@ -389,7 +391,9 @@ class ProcessSemaphore:
         if self.free > 0 and self._held[model] < self._shares.level():
             return None
         others = self._held.total() - self._held[model]
-        return CallWait.SHARE if others else CallWait.SLOTS
+        if others:
+            return CallWait.SHARE
+        return CallWait.SLOTS
 
 
 def _fill(left: int, claims: Sequence[int]) -> int:

@@ -134,7 +134,9 @@ class LocalLease:
         """Calls that may begin with the newest lease; None when the lease does not count calls."""
         if not self.lease.metered:
             return None
-        return self._permits if self._now_s() <= self.requested_at_s + LEASE_S else 0
+        if self._now_s() <= self.requested_at_s + LEASE_S:
+            return self._permits
+        return 0
 
     @property
     def blocked_by(self) -> CallWait:
@@ -142,7 +144,9 @@ class LocalLease:
         if self.lease.circuit_open:
             return CallWait.CIRCUIT
         if self._full:
-            return CallWait.CONGESTION if self.lease.congested else CallWait.SLOTS
+            if self.lease.congested:
+                return CallWait.CONGESTION
+            return CallWait.SLOTS
         return self._semaphore.blocks(self._model) or CallWait.RATE
 
     @property
@@ -165,7 +169,9 @@ class LocalLease:
         """How many calls may wait; further calls go back to their queue. None: no limit."""
         if self.lease.circuit_open:
             return PREFETCH.probers
-        return None if self.lease.rate is None else PREFETCH.surplus * self.prefetch_target
+        if self.lease.rate is None:
+            return None
+        return PREFETCH.surplus * self.prefetch_target
 
     @property
     def worth_renewing(self) -> bool:
@@ -298,7 +304,9 @@ class LeaseRenewer:
         self._queue.admit(self._lease.acquire)
         self._lease.note_waiting(self._queue.waiting)
         if busy or self.busy or self.report or self._reported:
-            return lease.wait_s if settled else 0.0
+            if settled:
+                return lease.wait_s
+            return 0.0
         self._lease.give_back()
         return None
 

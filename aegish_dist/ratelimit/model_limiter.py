@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from aegish_dist.ratelimit.shared_limiter import SharedLimiter  # which loads redis
 
 
-LONGEST_WAIT_S, STEP_S = 60.0, 0.25
-"""Longest wait of a failed call for the answer to another call, and time between two checks."""
+LONGEST_WAIT_S = 60.0  # of a failed call for the answer to another call
+STEP_S = 0.25  # between two checks whether that came
 IDLE_S = 2.0  # after this time without a call no answer is expected; fetching takes a while
 
 
@@ -254,7 +254,9 @@ class ModelLimiter:
         words = f"next call at {called:%H:%M:%S} UTC" + (
             f"; {lease.reason}" if lease.reason else ""
         )
-        return words if self.parked else None
+        if self.parked:
+            return words
+        return None
 
     @property
     def waiting(self) -> dict[tuple[str, str], int]:
@@ -330,7 +332,9 @@ class Limiters:
 
     def prefetch_target(self, model: str) -> int:
         limiter = self.by_model.get(model)
-        return PREFETCH.first_items if limiter is None else limiter.prefetch_target
+        if limiter is None:
+            return PREFETCH.first_items
+        return limiter.prefetch_target
 
     @property
     def parked(self) -> dict[str, str]:

@@ -30,7 +30,9 @@ def cut(text: str, width: int, dots: str) -> str:
 def padded(text: str, width: int, *, right: bool = False) -> str:
     """Return a text that fills this many columns, if it is not wider."""
     space = " " * (width - cell_width(text))
-    return space + text if right else text + space
+    if right:
+        return space + text
+    return text + space
 
 
 def packed(facts: Iterable[str], width: int, dots: str) -> list[str]:
@@ -50,7 +52,9 @@ GAP = 2
 
 
 def _usd(amount: float | None) -> str:
-    return "-" if amount is None else format_usd(amount)
+    if amount is None:
+        return "-"
+    return format_usd(amount)
 
 
 COLUMNS: Sequence[tuple[str, int, Callable[[ModelStatus], str]]] = (
@@ -75,7 +79,8 @@ def table_lines(models: Sequence[ModelStatus], width: int, dots: str) -> list[st
     cells = {heading: [heading, *map(cell, models)] for heading, _, cell in COLUMNS}
     widths = {heading: max(map(cell_width, column)) for heading, column in cells.items()}
     longest = max(map(cell_width, ["Model", *(printable(model.model) for model in models)]))
-    chosen, room = set[str](), width
+    chosen = set[str]()
+    room = width
     for heading, priority, _ in sorted(COLUMNS, key=itemgetter(1)):
         # Ids keep 24 columns, if they need them, before another column is dropped.
         least = min(longest, 24 if priority else 8)
@@ -127,14 +132,19 @@ class Canvas(Struct, frozen=True):
     @property
     def dots(self) -> str:
         """Stand for what is left out."""
-        return "..." if self.ascii_only else "\N{HORIZONTAL ELLIPSIS}"
+        if self.ascii_only:
+            return "..."
+        return "\N{HORIZONTAL ELLIPSIS}"
 
 
 def draw(scene: Scene, canvas: Canvas) -> list[Text]:
     """Return the lines of a run, at most as many as the terminal has."""
-    head, outcomes = _head(scene, canvas), _outcomes(scene.status, canvas)
-    errors, steps = _errors(scene.status, canvas), _steps(scene, canvas)
-    for_errors, for_steps = min(len(errors), LEAST_LINES), min(len(steps), LEAST_LINES)
+    head = _head(scene, canvas)
+    outcomes = _outcomes(scene.status, canvas)
+    errors = _errors(scene.status, canvas)
+    steps = _steps(scene, canvas)
+    for_errors = min(len(errors), LEAST_LINES)
+    for_steps = min(len(steps), LEAST_LINES)
     free = canvas.height - len(head) - len(outcomes)
     models = _models(scene.status, canvas, max(0, free - for_errors - for_steps))
     free -= len(models)
@@ -146,7 +156,9 @@ def draw(scene: Scene, canvas: Canvas) -> list[Text]:
 def _outcomes(status: RunStatus, canvas: Canvas) -> list[Text]:
     facts = [f"{name} {number:,}" for name, number in status.outcomes.items()]
     lines = packed(facts, canvas.width, canvas.dots)
-    return [Text(), *map(Text, lines)] if lines else []
+    if lines:
+        return [Text(), *map(Text, lines)]
+    return []
 
 
 def _head(scene: Scene, canvas: Canvas) -> list[Text]:

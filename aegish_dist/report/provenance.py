@@ -21,7 +21,8 @@ MOST_CHARACTERS = 300  # of a foreign text in a line of its own; the JSON report
 
 def head(data: ReportData, entries: Sequence[RankedModel]) -> tuple[Fact, ...]:
     """Return what was run and counted, in one line each."""
-    run, snapshot = data.run, data.snapshot
+    run = data.run
+    snapshot = data.snapshot
     scoring = f"{snapshot.scoring} version {snapshot.scoring_version}"
     if snapshot.opinion is not None:
         scoring += f": {snapshot.opinion.rule.description}"
@@ -83,7 +84,8 @@ def _in_batches_only(run: Run) -> bool:
 
 def _pruned(run: Run) -> Iterator[Fact]:
     if run.pruned is not None:
-        number, last = format_count(run.pruned.completions), format_time(run.pruned.at)
+        number = format_count(run.pruned.completions)
+        last = format_time(run.pruned.at)
         words = f"{number} completions were deleted, last {last}; the numbers do not depend on them"
         yield Fact("Pruned", words)
 
@@ -153,7 +155,8 @@ def caption(run: Run) -> str:
 
 def source(data: ReportData) -> tuple[Fact, ...]:
     """Return run, snapshot and opinion, which tell the rows of several reports apart."""
-    run, snapshot = data.run, data.snapshot
+    run = data.run
+    snapshot = data.snapshot
     overlay = None if snapshot.opinion is None else snapshot.opinion.overlay
     laid_over = "" if overlay is None else f", overlay {overlay.name} v{overlay.version}"
     return (
@@ -168,7 +171,8 @@ def reproduction(data: ReportData) -> Iterator[tuple[str, str]]:
 
     A file that this report does not name stands as `FILE`.
     """
-    run, snapshot = data.run, data.snapshot
+    run = data.run
+    snapshot = data.snapshot
     report = ("report", "--run-id", run.run_id, *data.policy_options)
     yield "These numbers", command_line(*report, "--snapshot", str(snapshot.snapshot_id))
     if snapshot.opinion is not None:
@@ -192,7 +196,9 @@ def _escaped(character: str) -> str:
     if character.isprintable():
         return character
     code = ord(character)
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    return f"\\U{code:08x}"
 
 
 def command_line(*words: str) -> str:
@@ -214,7 +220,8 @@ def _opinion_options(opinion: Opinion) -> Iterator[str]:
 
 def submit_options(run: Run) -> dict[str, object]:
     """Return the options of `submit` that ask the same questions, without dashes, None left out."""
-    prompts, parameters = run.arms, run.parameters
+    prompts = run.arms
+    parameters = run.parameters
     options: dict[str, object] = {
         "models": [spec.id for spec in run.models],
         "dataset": [f"{dataset.name}@{run.run_id}" for dataset in run.datasets],
@@ -349,7 +356,8 @@ def _remarks(data: ReportData) -> Iterator[str]:
     yield f"Parameters of each call: {_parameters(data.run.parameters)}."
     if data.snapshot.opinion is not None:
         yield from _about_opinion(data.snapshot.opinion)
-    yield from (f"{purpose}: {command}" for purpose, command in reproduction(data))
+    for purpose, command in reproduction(data):
+        yield f"{purpose}: {command}"
 
 
 def _about_opinion(opinion: Opinion) -> Iterator[str]:

@@ -22,7 +22,9 @@ from aegish_dist.core.text import counted, printable, shortened
 from aegish_dist.report.names import short_names
 from aegish_dist.report.numbers import format_usd
 
-MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
+MINUTE_S = 60
+HOUR_S = 3600
+DAY_S = 86_400
 
 
 def duration(seconds: float) -> str:
@@ -41,7 +43,9 @@ def pace(rate_per_s: float) -> str:
     """Write verdicts per second, or per minute where that is a larger number than 0.0."""
     if rate_per_s >= 10 or not rate_per_s:
         return f"{rate_per_s:,.0f}/s"
-    return f"{rate_per_s:.1f}/s" if rate_per_s >= 1 else f"{rate_per_s * MINUTE_S:.1f}/min"
+    if rate_per_s >= 1:
+        return f"{rate_per_s:.1f}/s"
+    return f"{rate_per_s * MINUTE_S:.1f}/min"
 
 
 def time_left(status: RunStatus) -> str:
@@ -51,14 +55,20 @@ def time_left(status: RunStatus) -> str:
     known = max((model.eta_s or 0 for model in status.models), default=0)
     if known:
         return f"at least {duration(known)} left"
-    return "time left unknown" if not status.ended else "nothing moves"
+    if not status.ended:
+        return "time left unknown"
+    return "nothing moves"
 
 
 def left_of(model: ModelStatus) -> str:
     """Write the time that a model still takes, or its state where it does not move."""
     if model.state is State.RUNNING:
-        return "-" if model.eta_s is None else duration(model.eta_s)
-    return "done" if model.state is State.COMPLETE else model.state.value
+        if model.eta_s is None:
+            return "-"
+        return duration(model.eta_s)
+    if model.state is State.COMPLETE:
+        return "done"
+    return model.state.value
 
 
 def cost(status: RunStatus) -> list[str]:
@@ -138,7 +148,9 @@ def _open_batches(batches: BatchTotals) -> str:
     )
     words = f"{counted(batches.open, 'batch', 'es')} ({states})"
     words += f": {batches.answered:,} of {batches.requests:,} answered"
-    return words if batches.oldest_s is None else f"{words}, oldest {duration(batches.oldest_s)}"
+    if batches.oldest_s is None:
+        return words
+    return f"{words}, oldest {duration(batches.oldest_s)}"
 
 
 _STATES = {
@@ -169,7 +181,9 @@ def _why_waiting(model: ModelStatus, status: RunStatus) -> str:
         return f"no worker may call it: {foreign(model.reason)}"
     if status.state is State.RUNNING:
         return "waits its turn: the workers are at other models"
-    return "no worker holds any of it" if status.workers else "no worker is running"
+    if status.workers:
+        return "no worker holds any of it"
+    return "no worker is running"
 
 
 def _waits(waiting: Waiting) -> Iterator[str]:

@@ -85,7 +85,9 @@ def _split(widths: Sequence[int], keys: int, total: int) -> list[Block]:
     return [Block(block, tuple(sized[column] for column in block), gap) for block in blocks]
 
 
-_BOLD, _DIM, _CYAN = "1", "2", "36"
+_BOLD = "1"
+_DIM = "2"
+_CYAN = "36"
 _SIGNS = {"PASS": ("✓", "1;32"), "FAIL": ("✗", "1;31"), "UNDECIDED": ("?", "33")}
 """The sign of a judgement and its colour."""
 _STYLE = re.compile(r"\x1b\[[\d;]*m")
@@ -94,7 +96,9 @@ _STYLE = re.compile(r"\x1b\[[\d;]*m")
 def draw_table(report: Report, width: int | None = None, color: bool = False) -> str:
     """Return sections as aligned text, by default for 100 columns."""
     text = "".join(f"{line.rstrip()}\n" for line in _drawn(report, table_width(width)))
-    return text if color else _STYLE.sub("", text)
+    if color:
+        return text
+    return _STYLE.sub("", text)
 
 
 def table_width(width: int | None) -> int:
@@ -102,7 +106,9 @@ def table_width(width: int | None) -> int:
 
 
 def _styled(text: str, style: str) -> str:
-    return f"\x1b[{style}m{text}\x1b[0m" if text else ""
+    if text:
+        return f"\x1b[{style}m{text}\x1b[0m"
+    return ""
 
 
 def _drawn(report: Report, width: int) -> Iterator[str]:
@@ -139,7 +145,8 @@ def _section(section: Section, width: int) -> Iterator[str]:
     widths = [_needed(section, column) for column in range(len(section.columns))]
     for number, block in enumerate(fit(widths, section.keys, width - 1) if widths else ()):
         yield from [""] if number else []
-        yield from (f" {line}" for line in _table(section, block))
+        for line in _table(section, block):
+            yield f" {line}"
     if section.remarks and widths:
         yield ""
     for remark in section.remarks:
@@ -207,4 +214,6 @@ def _cells(row: Sequence[TableCell], block: Block, *, heading: bool = False) -> 
 
 def _first_line(cell: TableCell) -> str:
     text = printable(cell.text)
-    return f"{_SIGNS[cell.mark][0]} {text:>5}" if cell.mark else text
+    if cell.mark:
+        return f"{_SIGNS[cell.mark][0]} {text:>5}"
+    return text

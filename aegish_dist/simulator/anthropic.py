@@ -1,8 +1,8 @@
 """Anthropic messages, seen from the server's side."""
 
 import time
-from typing import Any
 
+from aegish_dist.core.text import JsonObject
 from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.simulator import dialect
 
@@ -14,10 +14,12 @@ KEY_SCHEME = ""
 
 def route(path: str) -> str | None:
     """Return the model in a path of this format: none, as the body names it."""
-    return "" if path.endswith("/v1/messages") else None
+    if path.endswith("/v1/messages"):
+        return ""
+    return None
 
 
-def read(body: dict[str, Any], model: str) -> dialect.ChatRequest | dialect.ErrorAnswer:
+def read(body: JsonObject, model: str) -> dialect.ChatRequest | dialect.ErrorAnswer:
     found = dialect.conversation(
         body.get("model"), body.get("stream"), body.get("messages"), "content"
     )
@@ -35,11 +37,12 @@ def read(body: dict[str, Any], model: str) -> dialect.ChatRequest | dialect.Erro
     )
 
 
-def _form(body: dict[str, Any]) -> dialect.Form | dialect.ErrorAnswer:
+def _form(body: JsonObject) -> dialect.Form | dialect.ErrorAnswer:
     choice = dialect.inner(body, "tool_choice")
     wanted = dialect.inner(body, "output_config", "format")
     if choice.get("type") == "tool":
-        name, tools = choice.get("name"), dialect.listed(body, "tools")
+        name = choice.get("name")
+        tools = dialect.listed(body, "tools")
         schemas = [each.get("input_schema") for each in tools if each.get("name") == name]
         return dialect.form(schemas[0] if schemas else None, "tools", str(name), closed=False)
     if wanted.get("type") == "json_schema":
@@ -48,15 +51,16 @@ def _form(body: dict[str, Any]) -> dialect.Form | dialect.ErrorAnswer:
     return dialect.Form()
 
 
-def answer_body(answer: Completion, call: dialect.Call) -> dict[str, Any]:
-    content: list[dict[str, Any]] = (
+def answer_body(answer: Completion, call: dialect.Call) -> JsonObject:
+    content: list[JsonObject] = (
         [] if answer.text is None else [{"type": "text", "text": answer.text}]
     )
     stop = dialect.stop_word(answer, _WORDS.stops, _WORDS.native)
     if isinstance(answer, dialect.Answer) and answer.arguments is not None:
         called = {"id": f"toolu_{call.id}", "name": answer.form.tool, "input": answer.arguments}
-        content, stop = [{"type": "tool_use"} | called], "tool_use"
-    body: dict[str, Any] = {
+        content = [{"type": "tool_use"} | called]
+        stop = "tool_use"
+    body: JsonObject = {
         "id": f"msg_{call.id}",
         "type": "message",
         "role": "assistant",
@@ -72,7 +76,7 @@ def answer_body(answer: Completion, call: dialect.Call) -> dict[str, Any]:
     return body
 
 
-def error_body(error: dialect.ErrorAnswer, call: dialect.Call) -> dict[str, Any]:
+def error_body(error: dialect.ErrorAnswer, call: dialect.Call) -> JsonObject:
     return {
         "type": "error",
         "error": {"type": ERRORS[error.error_class].type, "message": error.message},
@@ -97,12 +101,15 @@ def _cacheable_chars(system: object) -> int:
     marks = [
         i for i, part in enumerate(system) if isinstance(part, dict) and "cache_control" in part
     ]
-    return len(dialect.text_of(system[: marks[-1] + 1]) or "") if marks else 0
+    if marks:
+        return len(dialect.text_of(system[: marks[-1] + 1]) or "")
+    return 0
 
 
 def _usage(usage: Usage) -> dict[str, int]:
     """Write the tokens; here the cached ones are not part of `input_tokens`."""
-    read, written = usage.cache_read_tokens or 0, usage.cache_write_tokens or 0
+    read = usage.cache_read_tokens or 0
+    written = usage.cache_write_tokens or 0
     return {
         "input_tokens": max(0, (usage.input_tokens or 0) - read - written),
         "cache_creation_input_tokens": written,

@@ -69,7 +69,9 @@ class Replay:
         matches = [known for known in self._models if known.endswith(f"/{model}")]
         nearest = min((known.count("/") for known in matches), default=0)
         best = [known for known in matches if known.count("/") == nearest]
-        return self._models[best[0]] if len(best) == 1 else {}
+        if len(best) == 1:
+            return self._models[best[0]]
+        return {}
 
 
 _DEFAULT_OUTPUT_TOKENS = 4096
@@ -164,16 +166,22 @@ class SimulatedModel:
         if wait_s:
             return ErrorAnswer(ErrorClass.RATE_LIMIT, retry_after_s=wait_s)
         full = self._places is not None and self._places.is_full(now_s)
-        return ErrorAnswer(ErrorClass.OVERLOADED) if full else None
+        if full:
+            return ErrorAnswer(ErrorClass.OVERLOADED)
+        return None
 
     def latency_s(self, response: Response, now_s: float) -> float:
         """Take a place if they are limited; return the seconds until the answer is sent."""
         service_s = response.delay_s
-        return service_s if self._places is None else self._places.take(service_s, now_s)
+        if self._places is None:
+            return service_s
+        return self._places.take(service_s, now_s)
 
     @property
     def allowance(self) -> Allowance:
-        return UNLIMITED if self._bucket is None else self._bucket.allowance
+        if self._bucket is None:
+            return UNLIMITED
+        return self._bucket.allowance
 
     def respond(self, chat: ChatRequest) -> Response:
         command = command_in(chat.user)
@@ -201,7 +209,9 @@ class SimulatedModel:
 
     def _next_fault(self, command: str) -> Fault | None:
         if self._script is not None:
-            return self._script.popleft() if self._script else None
+            if self._script:
+                return self._script.popleft()
+            return None
         if not self._chances:
             return None
         attempt = next(self._attempts[command])

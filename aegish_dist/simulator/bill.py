@@ -6,10 +6,11 @@ It counts on its own, with none of the product's code for costs, so that it can 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from aegish_dist.core.text import JsonObject
 from aegish_dist.core.verdict import Usage
 
 Usd = Annotated[float, Meta(ge=0, le=1e9)]
@@ -27,7 +28,8 @@ class Tariff(Struct, frozen=True, forbid_unknown_fields=True):
     cached_input: Usd | None = None  # prompt tokens that came from a cache; as `input` when None
 
     def usd(self, charged: Mapping[str, int]) -> Decimal:
-        fresh, cached = charged["input_tokens"], charged["cached_tokens"]
+        fresh = charged["input_tokens"]
+        cached = charged["cached_tokens"]
         cached_price = self.input if self.cached_input is None else self.cached_input
         total = (fresh - cached) * Decimal(str(self.input)) + cached * Decimal(str(cached_price))
         return (total + charged["output_tokens"] * Decimal(str(self.output))) / _TOKENS_PER_UNIT
@@ -37,7 +39,8 @@ class Bill:
     """Everything that a simulated provider charges for."""
 
     def __init__(self, tariff: Tariff, tariffs: Mapping[str, Tariff]) -> None:
-        self._tariff, self._tariffs = tariff, tariffs
+        self._tariff = tariff
+        self._tariffs = tariffs
         self._accounts: defaultdict[str, dict[str, Counter[str]]] = defaultdict(
             lambda: {part: Counter(dict.fromkeys(_COUNTS, 0)) for part in _PARTS}
         )
@@ -53,17 +56,17 @@ class Bill:
         """Models that something was charged for."""
         return set(self._accounts)
 
-    def parts(self, model: str) -> dict[str, Any]:
+    def parts(self, model: str) -> JsonObject:
         """Return the parts of a model's bill for JSON, all zero if nothing was charged."""
         tariff = self._tariffs.get(model, self._tariff)
-        parts: dict[str, Any] = {}
+        parts: JsonObject = {}
         for part, charged in self._accounts[model].items():
             parts[part] = {**charged, "usd": str(tariff.usd(charged))}
         return parts
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Return the bill for JSON; amounts in USD are exact texts."""
-        models: dict[str, Any] = {}
+        models: JsonObject = {}
         for name in sorted(self.models):
             parts = self.parts(name)
             models[name] = {"usd": parts["live"]["usd"], **parts}

@@ -8,7 +8,7 @@ import time
 from collections.abc import Collection, Mapping
 from importlib import import_module
 from importlib.resources import files
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from aiohttp import web
 from msgspec import Struct, toml
@@ -16,10 +16,12 @@ from msgspec.structs import replace
 
 from aegish_dist.core.model import WireFormat
 from aegish_dist.core.outcome import ErrorClass, StopKind
+from aegish_dist.core.text import JsonObject
 from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.simulator.config import Fault
 
-_OPENING, _CLOSING = "<command>", "</command>"
+_OPENING = "<command>"
+_CLOSING = "</command>"
 _LEAD = "Validate this command: "
 _CHARS_PER_TOKEN = 4
 _CACHEABLE_TOKENS = 1024
@@ -49,13 +51,15 @@ class Answer(Completion, frozen=True):
     form: Form = Form()
 
     @property
-    def arguments(self) -> dict[str, Any] | None:
+    def arguments(self) -> JsonObject | None:
         """Arguments of the call that it has to be; None: it is none, as withheld answers are."""
         try:
             found = json.loads(self.text or "") if self.form.tool else None
         except ValueError:  # recorded without a tool
             return None
-        return found if isinstance(found, dict) else None
+        if isinstance(found, dict):
+            return found
+        return None
 
 
 class ErrorAnswer(Struct, frozen=True):
@@ -123,10 +127,10 @@ class Dialect(Protocol):
     def route(self, path: str) -> str | None:
         """Return the model that a path names, empty for none; None for a path of another format."""
 
-    def read(self, body: dict[str, Any], model: str) -> ChatRequest | ErrorAnswer:
+    def read(self, body: JsonObject, model: str) -> ChatRequest | ErrorAnswer:
         """Validate a request."""
 
-    def answer_body(self, answer: Completion, call: Call) -> dict[str, Any]:
+    def answer_body(self, answer: Completion, call: Call) -> JsonObject:
         """Return the body of HTTP 200.
 
         Text that is None is sent as no content at all, empty text as an empty one. Without input
@@ -134,7 +138,7 @@ class Dialect(Protocol):
         format knows the word.
         """
 
-    def error_body(self, error: ErrorAnswer, call: Call) -> dict[str, Any]:
+    def error_body(self, error: ErrorAnswer, call: Call) -> JsonObject:
         """Return the body of an error, whose message is filled in."""
 
     def headers(self, allowance: Allowance, call: Call) -> dict[str, str]:
@@ -149,13 +153,18 @@ def dialect_of(wire: WireFormat) -> Dialect:
 def command_in(text: str) -> str:
     """Return the command between the tags, else after `Validate this command: `, else the text."""
     # A command may contain the tags; a line break just inside them belongs to the template.
-    start, end = text.find(_OPENING) + len(_OPENING), text.rfind(_CLOSING)
+    start = text.find(_OPENING) + len(_OPENING)
+    end = text.rfind(_CLOSING)
     if len(_OPENING) <= start <= end:
         command = text[start:end]
         framed = len(command) > 1 and command[0] == command[-1] == "\n"
-        return command[1:-1] if framed else command
+        if framed:
+            return command[1:-1]
+        return command
     _, found, command = text.partition(_LEAD)
-    return command if found else text
+    if found:
+        return command
+    return text
 
 
 def text_of(content: object) -> str | None:
@@ -181,7 +190,8 @@ def conversation(
         return refusal("stream: Streaming is not supported", "stream")
     if not isinstance(messages, list) or not messages:
         return refusal("messages: Field required", "messages")
-    user, chars = "", 0
+    user = ""
+    chars = 0
     for place, message in enumerate(messages):
         text = text_of(message.get(key)) if isinstance(message, dict) else None
         if text is None:
@@ -192,17 +202,21 @@ def conversation(
     return user, chars
 
 
-def inner(value: object, *keys: str) -> dict[str, Any]:
+def inner(value: object, *keys: str) -> JsonObject:
     """Return the object that keys lead to through nested ones, empty where there is none."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
-    return value if isinstance(value, dict) else {}
+    if isinstance(value, dict):
+        return value
+    return {}
 
 
-def listed(value: dict[str, Any], key: str) -> list[dict[str, Any]]:
+def listed(value: JsonObject, key: str) -> list[JsonObject]:
     """Return the objects of a list."""
     found = value.get(key)
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    if isinstance(found, list):
+        return [each for each in found if isinstance(each, dict)]
+    return []
 
 
 _TYPES = frozenset({"string", "number", "integer", "boolean", "array", "object", "null"})
@@ -254,7 +268,9 @@ def stop_word(
 
 
 def as_limit(value: object) -> int | None:
-    return value if isinstance(value, int) and value > 0 else None
+    if isinstance(value, int) and value > 0:
+        return value
+    return None
 
 
 def tokens_in(chars: int) -> int:
@@ -336,5 +352,5 @@ class Exchange(Struct, frozen=True):
         return json_response(form.status, self.dialect.error_body(worded, call), headers)
 
 
-def json_response(status: int, body: dict[str, Any], headers: dict[str, str]) -> web.Response:
+def json_response(status: int, body: JsonObject, headers: dict[str, str]) -> web.Response:
     return web.Response(status=status, body=encode(body).encode(), headers=headers | _JSON)

@@ -1,8 +1,7 @@
 """Gemini generateContent, seen from the server's side."""
 
-from typing import Any
-
 from aegish_dist.core.outcome import ErrorClass, StopKind
+from aegish_dist.core.text import JsonObject
 from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.simulator import dialect
 
@@ -10,7 +9,8 @@ _RPC = "type.googleapis.com/google.rpc."
 _WORDS = dialect.WORDS["google"]
 ERRORS = _WORDS.errors
 
-_VERB, _STREAM_VERB = ":generateContent", ":streamGenerateContent"
+_VERB = ":generateContent"
+_STREAM_VERB = ":streamGenerateContent"
 KEY_HEADER = "x-goog-api-key"
 KEY_SCHEME = ""
 
@@ -20,10 +20,12 @@ def route(path: str) -> str | None:
     _, found, rest = path.partition("/v1beta/models/")
     if found and rest.endswith(_VERB):
         return rest.removesuffix(_VERB)
-    return rest if found and rest.endswith(_STREAM_VERB) else None
+    if found and rest.endswith(_STREAM_VERB):
+        return rest
+    return None
 
 
-def read(body: dict[str, Any], model: str) -> dialect.ChatRequest | dialect.ErrorAnswer:
+def read(body: JsonObject, model: str) -> dialect.ChatRequest | dialect.ErrorAnswer:
     found = dialect.conversation(
         model, model.endswith(_STREAM_VERB), body.get("contents"), "parts", role="user"
     )
@@ -39,7 +41,7 @@ def read(body: dict[str, Any], model: str) -> dialect.ChatRequest | dialect.Erro
     return dialect.ChatRequest(model, found[0], chars, system_chars, limit, form)
 
 
-def _form(body: dict[str, Any]) -> dialect.Form | dialect.ErrorAnswer:
+def _form(body: JsonObject) -> dialect.Form | dialect.ErrorAnswer:
     calling = dialect.inner(body, "toolConfig", "functionCallingConfig")
     if calling.get("mode") == "ANY":
         groups = dialect.listed(body, "tools")
@@ -59,9 +61,9 @@ def _form(body: dict[str, Any]) -> dialect.Form | dialect.ErrorAnswer:
     return dialect.form(schema, "generationConfig", closed=False)
 
 
-def answer_body(answer: Completion, call: dialect.Call) -> dict[str, Any]:
+def answer_body(answer: Completion, call: dialect.Call) -> JsonObject:
     """Return a `GenerateContentResponse`; a prompt that was blocked has no candidates."""
-    body: dict[str, Any] = {"modelVersion": answer.model, "responseId": call.id}
+    body: JsonObject = {"modelVersion": answer.model, "responseId": call.id}
     reason = dialect.stop_word(answer, _WORDS.stops, _WORDS.native)
     blocked = answer.stop_kind is StopKind.CONTENT_FILTER and reason in _WORDS.blocks
     if blocked and answer.text is None:
@@ -75,10 +77,10 @@ def answer_body(answer: Completion, call: dialect.Call) -> dict[str, Any]:
     return body
 
 
-def error_body(error: dialect.ErrorAnswer, call: dialect.Call) -> dict[str, Any]:
+def error_body(error: dialect.ErrorAnswer, call: dialect.Call) -> JsonObject:
     """Return an `error` object with the details a client can act on."""
     form = ERRORS[error.error_class]
-    body: dict[str, Any] = {"code": form.status, "message": error.message, "status": form.type}
+    body: JsonObject = {"code": form.status, "message": error.message, "status": form.type}
     if error.retry_after_s is not None:
         delay = f"{error.retry_after_s:.3f}s"
         body["details"] = [{"@type": f"{_RPC}RetryInfo", "retryDelay": delay}]
@@ -93,8 +95,8 @@ def headers(allowance: dialect.Allowance, call: dialect.Call) -> dict[str, str]:
     return {}
 
 
-def _candidate(answer: Completion, reason: str | None) -> dict[str, Any]:
-    candidate: dict[str, Any] = {"index": 0, "content": {"role": "model"}}
+def _candidate(answer: Completion, reason: str | None) -> JsonObject:
+    candidate: JsonObject = {"index": 0, "content": {"role": "model"}}
     if isinstance(answer, dialect.Answer) and answer.arguments is not None:
         called = {"name": answer.form.tool, "args": answer.arguments}
         candidate["content"]["parts"] = [{"functionCall": called}]
@@ -109,7 +111,8 @@ def _candidate(answer: Completion, reason: str | None) -> dict[str, Any]:
 
 def _usage(usage: Usage) -> dict[str, int]:
     """Write the tokens; here the thoughts are not part of the candidates."""
-    prompt, output = usage.input_tokens or 0, usage.output_tokens or 0
+    prompt = usage.input_tokens or 0
+    output = usage.output_tokens or 0
     body = {
         "promptTokenCount": prompt,
         "candidatesTokenCount": max(0, output - (usage.reasoning_tokens or 0)),

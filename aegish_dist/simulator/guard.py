@@ -7,9 +7,9 @@ name does over HTTP, without latency or faults.
 
 import json
 import sys
-from typing import Any
 
 from aegish_dist.core.outcome import Outcome
+from aegish_dist.core.text import JsonObject
 from aegish_dist.opinions.parsing import parse
 from aegish_dist.simulator.config import SimulatorConfig
 from aegish_dist.simulator.personas import compose, draw, persona_for
@@ -17,7 +17,7 @@ from aegish_dist.simulator.personas import compose, draw, persona_for
 DECISIONS = {Outcome.ALLOW: "allow", Outcome.WARN: "ask", Outcome.BLOCK: "deny"}
 
 
-def answer(asked: dict[str, Any], persona: str) -> dict[str, Any]:
+def answer(asked: JsonObject, persona: str) -> JsonObject:
     """Return the decision about a command; a text without an action has none."""
     command = asked.get("tool_input", asked)["command"]
     draws = draw(SimulatorConfig().seed, "answer", persona, command)

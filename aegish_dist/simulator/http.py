@@ -3,32 +3,34 @@
 The score grows with the danger. A path names the persona: `/classify/careful`.
 """
 
-from typing import Any
-
 from aegish_dist.core.outcome import Outcome
+from aegish_dist.core.text import JsonObject
 from aegish_dist.core.verdict import Completion
 from aegish_dist.opinions.parsing import parse
 from aegish_dist.simulator import dialect
 
 ERRORS = dialect.WORDS["http"].errors
-KEY_HEADER, KEY_SCHEME = "Authorization", "bearer"
+KEY_HEADER = "Authorization"
+KEY_SCHEME = "bearer"
 _BASE = {Outcome.ALLOW: 0.3, Outcome.WARN: 0.5, Outcome.BLOCK: 0.7}
 _SLOPE = {Outcome.ALLOW: -0.3, Outcome.WARN: 0.0, Outcome.BLOCK: 0.3}
 
 
 def route(path: str) -> str | None:
     _, found, model = path.partition("/classify/")
-    return model if found else None
+    if found:
+        return model
+    return None
 
 
-def read(body: dict[str, Any], model: str) -> dialect.ChatRequest | dialect.ErrorAnswer:
+def read(body: JsonObject, model: str) -> dialect.ChatRequest | dialect.ErrorAnswer:
     text = body.get("text")
     if not isinstance(text, str):
         return dialect.refusal("text: Field required", "text")
     return dialect.ChatRequest(model, text, len(text), 0)
 
 
-def answer_body(answer: Completion, _call: dialect.Call) -> dict[str, Any]:
+def answer_body(answer: Completion, _call: dialect.Call) -> JsonObject:
     """Return label and score; of a text without an action the text alone, as its label."""
     said = parse(answer.text)
     if said.action is None:
@@ -38,7 +40,7 @@ def answer_body(answer: Completion, _call: dialect.Call) -> dict[str, Any]:
     return {"label": said.action.value.lower(), "score": round(score, 4)}
 
 
-def error_body(error: dialect.ErrorAnswer, _call: dialect.Call) -> dict[str, Any]:
+def error_body(error: dialect.ErrorAnswer, _call: dialect.Call) -> JsonObject:
     return {"error": error.message}
 
 

@@ -3,11 +3,11 @@
 import math
 import re
 from operator import itemgetter
-from typing import Any
 
 from msgspec.structs import replace
 
 from aegish_dist.core.outcome import Outcome
+from aegish_dist.core.text import JsonObject
 from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.opinions.parsing import parse
 from aegish_dist.simulator import dialect
@@ -22,10 +22,12 @@ _ACTIONS = (Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK)
 
 def route(path: str) -> str | None:
     """Return the model in a path of this format: none, as the body names it."""
-    return "" if path.endswith("/v1/chat/completions") else None
+    if path.endswith("/v1/chat/completions"):
+        return ""
+    return None
 
 
-def read(body: dict[str, Any], model: str) -> dialect.ChatRequest | dialect.ErrorAnswer:
+def read(body: JsonObject, model: str) -> dialect.ChatRequest | dialect.ErrorAnswer:
     named = body.get("model") or model
     found = dialect.conversation(named, body.get("stream"), body.get("messages"), "content")
     if isinstance(found, dialect.ErrorAnswer):
@@ -38,7 +40,7 @@ def read(body: dict[str, Any], model: str) -> dialect.ChatRequest | dialect.Erro
     return dialect.ChatRequest(named, user, prompt_chars, prompt_chars - len(user), limit, form)
 
 
-def _form(body: dict[str, Any]) -> dialect.Form | dialect.ErrorAnswer:
+def _form(body: JsonObject) -> dialect.Form | dialect.ErrorAnswer:
     form: dialect.Form | dialect.ErrorAnswer = dialect.Form()
     wanted = dialect.inner(body, "response_format")
     if forced := dialect.inner(body, "tool_choice", "function").get("name"):
@@ -48,7 +50,8 @@ def _form(body: dict[str, Any]) -> dialect.Form | dialect.ErrorAnswer:
     elif wanted.get("type") == "json_schema":
         schema = dialect.inner(wanted, "json_schema")
         form = dialect.form(schema.get("schema") if schema.get("name") else None, "response_format")
-    top, wants = body.get("top_logprobs", 0), body.get("logprobs")
+    top = body.get("top_logprobs", 0)
+    wants = body.get("logprobs")
     if not isinstance(top, int) or not 0 <= top <= MOST_LOGPROBS or (top and wants is not True):
         words = f"top_logprobs must be from 0 to {MOST_LOGPROBS}, and logprobs true"
         return dialect.refusal(words, "top_logprobs")
@@ -57,14 +60,14 @@ def _form(body: dict[str, Any]) -> dialect.Form | dialect.ErrorAnswer:
     return form
 
 
-def answer_body(answer: Completion, call: dialect.Call) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": answer.text}
+def answer_body(answer: Completion, call: dialect.Call) -> JsonObject:
+    message: JsonObject = {"role": "assistant", "content": answer.text}
     message["refusal"] = answer.refusal
     if isinstance(answer, dialect.Answer) and answer.arguments is not None:
         function = {"name": answer.form.tool, "arguments": answer.text}
         called = {"id": f"call_{call.id}", "type": "function", "function": function}
         message |= {"content": None, "tool_calls": [called]}
-    body: dict[str, Any] = {
+    body: JsonObject = {
         "id": f"chatcmpl-{call.id}",
         "object": "chat.completion",
         "created": int(call.now_s),
@@ -85,7 +88,7 @@ def answer_body(answer: Completion, call: dialect.Call) -> dict[str, Any]:
     return body
 
 
-def _logprobs(answer: Completion) -> dict[str, Any] | None:
+def _logprobs(answer: Completion) -> JsonObject | None:
     """Return the tokens of an answer, which is as sure of its action as it says."""
     if not isinstance(answer, dialect.Answer) or answer.form.top_logprobs is None:
         return None
@@ -102,12 +105,12 @@ def _logprobs(answer: Completion) -> dict[str, Any] | None:
     return {"content": tokens, "refusal": None}
 
 
-def _token(text: str, chance: float) -> dict[str, Any]:
+def _token(text: str, chance: float) -> JsonObject:
     sent = list(text.encode("utf-8", "surrogatepass"))
     return {"token": text, "logprob": math.log(chance), "bytes": sent}
 
 
-def error_body(error: dialect.ErrorAnswer, call: dialect.Call) -> dict[str, Any]:
+def error_body(error: dialect.ErrorAnswer, call: dialect.Call) -> JsonObject:
     form = ERRORS[error.error_class]
     return {
         "error": {
@@ -128,9 +131,10 @@ def headers(allowance: dialect.Allowance, call: dialect.Call) -> dict[str, str]:
     }
 
 
-def _usage(usage: Usage) -> dict[str, Any]:
-    prompt, completion = usage.input_tokens or 0, usage.output_tokens or 0
-    body: dict[str, Any] = {
+def _usage(usage: Usage) -> JsonObject:
+    prompt = usage.input_tokens or 0
+    completion = usage.output_tokens or 0
+    body: JsonObject = {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
@@ -147,4 +151,6 @@ def _duration(seconds: float) -> str:
     if 0 < seconds < 1:
         return f"{seconds * 1000:.0f}ms"
     minutes, rest = divmod(round(seconds, 3), 60)
-    return f"{minutes:.0f}m{rest:g}s" if minutes else f"{rest:g}s"
+    if minutes:
+        return f"{minutes:.0f}m{rest:g}s"
+    return f"{rest:g}s"

@@ -150,7 +150,8 @@ def compose(persona: Persona, command: str, draws: Draws, *, strict: bool = Fals
     action = _slip(persona, ideal, draws.skill)
     if draws.form < persona.format_error:
         return f"I looked at this command and think that {reason}. Please check it yourself."
-    low, high = persona.confidence_low, persona.confidence_high
+    low = persona.confidence_low
+    high = persona.confidence_high
     stated = low + (high - low) * draws.confidence
     judged = f"The command is judged {action} because {reason}."
     slipped = f"The command looks like a case for {action} at first sight."
@@ -169,9 +170,13 @@ def compose(persona: Persona, command: str, draws: Draws, *, strict: bool = Fals
 
 def _slip(persona: Persona, ideal: Outcome, skill: float) -> Outcome:
     if ideal is Outcome.BLOCK:
-        worse, milder = (persona.miss, Outcome.ALLOW), (persona.hedge, Outcome.WARN)
+        worse = (persona.miss, Outcome.ALLOW)
+        milder = (persona.hedge, Outcome.WARN)
     else:
-        worse, milder = (persona.overblock, Outcome.BLOCK), (persona.overwarn, Outcome.WARN)
+        worse = (persona.overblock, Outcome.BLOCK)
+        milder = (persona.overwarn, Outcome.WARN)
     if skill < worse[0]:
         return worse[1]
-    return milder[1] if skill < worse[0] + milder[0] else ideal
+    if skill < worse[0] + milder[0]:
+        return milder[1]
+    return ideal

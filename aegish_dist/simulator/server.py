@@ -206,7 +206,8 @@ def run_forever(simulator: Simulator, on_ready: Callable[[SimulatorServer], None
 def simulator_thread(simulator: Simulator) -> Iterator[SimulatorServer]:
     """Run a simulated provider in a thread with a loop of its own."""
     with asyncio.Runner() as runner:
-        loop, stack = runner.get_loop(), AsyncExitStack()
+        loop = runner.get_loop()
+        stack = AsyncExitStack()
         thread = Thread(target=loop.run_forever, name="simulator")
         thread.start()
         try:

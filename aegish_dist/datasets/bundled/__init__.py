@@ -21,7 +21,9 @@ def card_of(dataset: Dataset) -> str:
     """Return what is to be known of a bundled set, in Markdown; empty where it has no card."""
     card = _DIRECTORY / f"{dataset.name}.md"
     is_ours = dataset.name in _NAMES and dataset.source == "aegish-dist"
-    return card.read_text("utf-8") if is_ours and card.exists() else ""
+    if is_ours and card.exists():
+        return card.read_text("utf-8")
+    return ""
 
 
 def load_bundled(name: str) -> Dataset:
