@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 
 from msgspec import Struct, field
-from msgspec.inspect import StrType
 from msgspec.structs import asdict
 from psycopg.errors import UniqueViolation
 from sqlalchemy import Engine, text
@@ -174,43 +173,18 @@ def write_readings(session: Session, readings: Sequence[tuple[VerdictKey, Readin
         execute(session, "write_readings", rows=json.dumps(rows))
 
 
-NULL = r"\N"
-
-_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 _VALUES = attrgetter(*(each.name for each in STORED))
-_TEXTS = tuple(
-    number
-    for number, each in enumerate(STORED)
-    if isinstance(each.kind, StrType) and not each.is_moment
-)
-_FREE = attrgetter(*(STORED[number].name for number in _TEXTS))
 
 
-def copy_line(model: int, sample: int, record: VerdictRecord) -> str:
-    values: Sequence[object] = _VALUES(record)
-    free = "".join(filter(None, _FREE(record)))
-    if not free.isprintable() or "\\" in free:
-        values = list(values)
-        for number in _TEXTS:
-            if isinstance(text := values[number], str):
-                values[number] = text.translate(_ESCAPES)
-    cells = "\t".join([NULL if each is None else str(each) for each in values])
-    return f"{model}\t{sample}\t{cells}\n"
-
-
-def _text(rows: Iterable[Iterable[object]]) -> str:
-    return "".join(
-        "\t".join(NULL if cell is None else str(cell).translate(_ESCAPES) for cell in row) + "\n"
-        for row in rows
-    )
-
-
-def _copy(session: Session, table: str, columns: Sequence[str], text: str) -> None:
+def _copy(
+    session: Session, table: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
+) -> None:
     with (
         driver_connection(session).cursor() as cursor,
         cursor.copy(f"COPY {table} ({', '.join(columns)}) FROM STDIN") as copy,
     ):
-        copy.write(text)
+        for row in rows:
+            copy.write_row(row)
 
 
 NamedSample = tuple[str, str, Sample]
@@ -252,16 +226,16 @@ def copy_verdicts(
     Raises:
         SecondVerdictError: An item has a verdict already; the transaction is lost.
     """
-    lines, errors = [], []
+    rows, errors = [], []
     for key, record in zip(keys, records, strict=True):
-        lines.append(copy_line(key.run_model_id, key.sample_key, record))
-        errors += [error_row(key, error).values() for error in record.call_errors]
+        rows.append((key.run_model_id, key.sample_key, *_VALUES(record)))
+        errors += [tuple(error_row(key, error).values()) for error in record.call_errors]
     try:
-        _copy(session, "verdicts", COLUMNS, "".join(lines))
+        _copy(session, "verdicts", COLUMNS, rows)
     except UniqueViolation as error:
         raise SecondVerdictError from error
     if errors:
-        _copy(session, "call_errors", ERROR_COLUMNS, _text(errors))
+        _copy(session, "call_errors", ERROR_COLUMNS, errors)
 
 
 class StoredRunVerdicts:

@@ -7,31 +7,29 @@ null field counts as absent.
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from aegish_dist.core.outcome import READ, ErrorClass, Outcome, StopKind
 from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.secrets import mask_key_shapes
-from aegish_dist.core.text import clean_text, known
-from aegish_dist.core.verdict import Completion, ParsedCompletion, Usage
+from aegish_dist.core.text import known
+from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.core.verdict_record import FIELDS, OPINIONS, VerdictRecord, names_of
 from aegish_dist.errors import InputError
 from aegish_dist.inputs.checking import checked, refuse
 from aegish_dist.inputs.documents import parse_json
 from aegish_dist.opinions.mapping import FIRST_VERSION
-from aegish_dist.opinions.parsing import ACTIONS, PARSER_VERSION, outcome_of, parse
+from aegish_dist.opinions.parsing import PARSER_VERSION, outcome_of, parse
 from aegish_dist.opinions.policy import RESERVED
 
 MAX_COST_USD = Decimal(10) ** 9
 MAX_COST_DECIMALS = 100  # exact costs need some thirty; hostile ones could need a billion
 
 _BEYOND_ASCII = re.compile("[^\x00-\x7f]+")
-_USUAL_COST = re.compile(r"[0-9]{1,9}(\.[0-9]{1,40})?(E-[0-5]?[0-9])?")
 _USUAL_MOMENT = re.compile(
     r"20[-0-9]{8}[T ][:0-9]{8}(\.[0-9]{1,6})?(Z|[+-](0[0-9]|1[0-4]):[0-9]{2})"
 )
@@ -56,8 +54,6 @@ def moment(text: str, field: str) -> str:
 
 def cost(amount: Decimal, field: str) -> Decimal:
     """Return an amount of USD that a call may cost, or raise an InputError."""
-    if _USUAL_COST.fullmatch(str(amount)):
-        return amount
     exponent = amount.as_tuple().exponent
     if not (isinstance(exponent, int) and exponent >= -MAX_COST_DECIMALS):
         raise InputError(f"must be finite, with at most {MAX_COST_DECIMALS} decimals", field=field)
@@ -97,15 +93,7 @@ _LONG_NUMBER = re.compile(rb"[0-9]{%d}" % _MAX_DIGITS)
 _ANSWERED = (*names_of(Completion), *names_of(Usage))  # only of an answer
 
 
-class _Answer(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    # Any other key may be one of these in another letter case.
-    action: str
-    reason: str | None = None
-    confidence: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
-
-
 _RECORD = msgspec.json.Decoder(VerdictRecord)
-_ANSWER = msgspec.json.Decoder(_Answer)
 
 
 class About(NamedTuple):
@@ -206,9 +194,9 @@ def _judge(record: VerdictRecord) -> None:
         problem = "was deleted from the store, so nothing can be read in it"
         raise InputError(f"{problem}: `runs restore` reads archives", field="completion")
     if record.error_class is None:
-        record.outcome, record.reason, record.confidence = opinion(
-            record.completion, record.command
-        )
+        parsed = parse(record.completion, record.command)
+        record.outcome = outcome_of(record.completion, parsed)
+        record.reason, record.confidence = parsed.reason, parsed.confidence
         record.parser_version = PARSER_VERSION
         record.stop_kind = record.stop_kind or stop_kind_of(record.stop_reason)
         return
@@ -221,17 +209,6 @@ def _judge(record: VerdictRecord) -> None:
     record.parser_version = 0
     for name in _ANSWERED:
         setattr(record, name, None)
-
-
-def opinion(text: str | None, command: str) -> tuple[Outcome, str | None, float | None]:
-    """Return outcome, reason and confidence as `parse` forms them, faster for a plain object."""
-    if "action" not in command.lower():  # what the text repeats of the command is no answer
-        with suppress(ValueError, KeyError, RecursionError):
-            answer = _ANSWER.decode(text or "")
-            reason = None if answer.reason is None else clean_text(answer.reason)
-            return ACTIONS[answer.action], reason, answer.confidence
-    parsed: ParsedCompletion = parse(text, command)
-    return outcome_of(text, parsed), parsed.reason, parsed.confidence
 
 
 def stop_kind_of(stop_reason: str | None) -> StopKind | None:

@@ -10,20 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aegish_dist.core.verdict_record import VerdictRecord, verdict_of
 from aegish_dist.errors import DatasetError, InputError
 from aegish_dist.inputs.documents import parse_json
-from aegish_dist.interchange.record import RecordChecker, from_line, from_values, opinion
+from aegish_dist.interchange.record import RecordChecker, from_line, from_values
 from aegish_dist.interchange.verdict_files import (
     from_odd_row,
     from_row,
     numbered_rows,
     read_recordings,
 )
-from aegish_dist.opinions.parsing import outcome_of, parse
 
 pytestmark = pytest.mark.long
 
@@ -119,36 +118,3 @@ def test_odd_rows_of_tables_are_judged_alike(changes: dict[str, Any]) -> None:
             assert outcome_of_reading(partial(from_row, row)) == outcome_of_reading(
                 partial(from_odd_row, row)
             )
-
-
-ANSWERS = st.fixed_dictionaries(
-    {},
-    optional={
-        "action": st.sampled_from(["ALLOW", "block", " Warn ", "", 1, None]),
-        "reason": st.sampled_from(
-            ["r", "", '"action": "WARN"', "<think>", "\ud800", "\0", 1, None]
-        ),
-        "confidence": st.sampled_from(
-            [0, 1, 0.5, -0.0, 1.5, True, "1", None, float("nan"), 1e-7, 10**400]
-        ),
-        "more": st.sampled_from([{"action": "ALLOW"}, [], "\ud800", float("inf")]),
-        "Action": st.sampled_from(["WARN", 1]),
-        "REASON": st.sampled_from(["R", None]),
-        "Confidence": st.sampled_from([0.25, None]),
-    },
-)
-
-
-@example({"action": "ALLOW", "REASON": "R", "Confidence": 0.25}, "", "")
-@given(
-    answer=ANSWERS,
-    before=st.sampled_from(["", " ", "\n", "\u00a0", "{", "<think>", "x", "\ufeff"]),
-    after=st.sampled_from(["", "\n", "}", ' {"action": "WARN"}', "</think>", '"action": "ALLOW"']),
-)
-def test_the_short_way_to_an_opinion_is_right(
-    answer: dict[str, Any], before: str, after: str
-) -> None:
-    for ascii_only in (True, False):
-        text = before + json.dumps(answer, ensure_ascii=ascii_only) + after
-        parsed = parse(text)
-        assert opinion(text, "ls") == (outcome_of(text, parsed), parsed.reason, parsed.confidence)
