@@ -1,13 +1,13 @@
 """Counted verdicts: everything that the core learns about a run from the database.
 
 Two million verdicts become a few thousand cells. Sums are integers in fixed units, so they do not
-depend on the order of rows, and a sample whose label is corrected moves to another cell.
+depend on the order of rows.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
+from operator import add
 from statistics import fmean, quantiles
 from typing import Any, Self
 
@@ -116,34 +116,6 @@ class ModelTally(Struct, frozen=True):
         return None if total is None or not priced else total / priced
 
 
-class MovedSample(Struct, frozen=True):
-    """A sample whose label is corrected, and the verdicts of one model about it."""
-
-    target: TrueLabel
-    category: str | None
-    cluster: str | None
-    right_target: TrueLabel | None  # None: the sample is excluded
-    right_category: str | None
-    findings: OutcomeDetails
-    confidence: tuple[ConfidenceCell, ...]
-
-
-def relabelled(
-    tally: ModelTally, moved: Iterable[MovedSample], planned: Mapping[TrueLabel, int]
-) -> ModelTally:
-    """Return the tally under the corrected labels; times, tokens and costs stay."""
-    moved = tuple(moved)
-    if not moved:
-        return tally
-    return replace(
-        tally,
-        planned_malicious=planned[TrueLabel.MALICIOUS],
-        planned_harmless=planned[TrueLabel.HARMLESS],
-        cells=_cells(tally.cells, moved),
-        confidence=_confidence(tally.confidence, moved),
-    )
-
-
 def in_order(cells: Iterable[Cell]) -> tuple[Cell, ...]:
     """Sort cells; a cell without a category or cluster comes first."""
 
@@ -158,37 +130,11 @@ def in_order(cells: Iterable[Cell]) -> tuple[Cell, ...]:
     return tuple(sorted(cells, key=place))
 
 
-def _cells(cells: Iterable[Cell], moved: Iterable[MovedSample]) -> tuple[Cell, ...]:
-    samples = Counter(
-        {(each.target, each.category, each.cluster, each.findings): each.samples for each in cells}
-    )
-    for each in moved:
-        if each.findings:
-            samples[each.target, each.category, each.cluster, each.findings] -= 1
-            if each.right_target is not None:
-                samples[each.right_target, each.right_category, each.cluster, each.findings] += 1
-    return in_order(Cell(*kind, number) for kind, number in samples.items() if number)
-
-
-def _confidence(
-    cells: Iterable[ConfidenceCell], moved: Iterable[MovedSample]
-) -> tuple[ConfidenceCell, ...]:
-    changes = [(cell, 1) for cell in cells]
-    for each in moved:
-        changes += [(replace(cell, target=each.target), -1) for cell in each.confidence]
-        if each.right_target is not None:
-            changes += [(replace(cell, target=each.right_target), 1) for cell in each.confidence]
-    return added_up(changes)
-
-
-def added_up(changes: Iterable[tuple[ConfidenceCell, int]]) -> tuple[ConfidenceCell, ...]:
-    """Add up cells of one kind, each times its sign."""
-    sums: dict[tuple[Any, ...], list[int]] = {}
-    for cell, sign in changes:
-        kind = astuple(cell)[:3]
-        numbers = astuple(cell)[3:]
-        known = sums.get(kind) or [0] * len(numbers)
-        sums[kind] = [old + sign * new for old, new in zip(known, numbers, strict=True)]
-    return tuple(
-        sorted(ConfidenceCell(*kind, *numbers) for kind, numbers in sums.items() if numbers[0])
-    )
+def added_up(cells: Iterable[ConfidenceCell]) -> tuple[ConfidenceCell, ...]:
+    """Add up cells of one kind."""
+    sums: dict[tuple[Any, ...], tuple[int, ...]] = {}
+    for cell in cells:
+        kind, numbers = astuple(cell)[:3], astuple(cell)[3:]
+        known = sums.get(kind, (0,) * len(numbers))
+        sums[kind] = tuple(map(add, known, numbers))
+    return tuple(sorted(ConfidenceCell(*kind, *numbers) for kind, numbers in sums.items()))

@@ -9,7 +9,7 @@ are in the store; those of a model that is parked from its first call on are in 
 
 import hashlib
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -39,13 +39,11 @@ from aegish_dist.core.tally import (
     ConfidenceCell,
     Latency,
     ModelTally,
-    MovedSample,
     added_up,
     in_order,
-    relabelled,
 )
 from aegish_dist.db.engine import execute, reading
-from aegish_dist.db.overlays import ChangedSample, OverlayInRun
+from aegish_dist.db.overlays import OverlayInRun
 from aegish_dist.db.runs import PerModel, prepare_counting
 from aegish_dist.db.tables import error_class_of, finding_of, findings_of, outcome_of
 from aegish_dist.errors import UnreadableRunError
@@ -170,31 +168,29 @@ def count_models(
         if spec.id in unchanged:
             yield Counted(spec, known[spec.id], ())
             continue
-        tally, identity = _count(models, spec)
-        tallies = (
-            relabelled(tally, moved, overlay.planned(run, spec.id))
-            for overlay, moved in zip(overlays, _move(overlays, models, spec.id), strict=True)
-        )
-        if run.imported:
-            tallies = (each.as_imported for each in tallies)
-        yield Counted(spec, identity, tuple(tallies))
+        counted = [_count(models, spec, overlay) for overlay in overlays]
+        tallies = [tally.as_imported if run.imported else tally for tally, _ in counted]
+        yield Counted(spec, counted[0][1], tuple(tallies))
 
 
-def _count(models: PerModel, spec: ModelSpec) -> tuple[ModelTally, VerdictSet]:
+def _count(
+    models: PerModel, spec: ModelSpec, overlay: OverlayInRun
+) -> tuple[ModelTally, VerdictSet]:
     """Count the verdicts of a model that count; add up tokens and costs of all, and times."""
-    (row,) = models.newest("count_verdicts", spec.id, bins=CONFIDENCE_BINS)
+    labels = overlay.values
+    (row,) = models.newest("count_verdicts", spec.id, bins=CONFIDENCE_BINS, **labels)
     (totals,) = models.newest("add_up_totals", spec.id, fractions=list(FRACTIONS))
     # A retry costs as much as a first try, and the first try was not free.
     replaced = models.superseded("add_up_spent", spec.id)
     spent = [totals, *replaced]
     tokens = {kind: _sum(spent, f"{kind}_tokens") for kind in TOKEN_KINDS}
-    planned = OverlayInRun().planned(models.run, spec.id)
+    planned = overlay.planned(models.run, spec.id)
     tally = ModelTally(
         model=spec.id,
         simulated=spec.simulated,
         planned_malicious=planned[TrueLabel.MALICIOUS],
         planned_harmless=planned[TrueLabel.HARMLESS],
-        cells=_cells(_items(models, spec.id, row.cells)),
+        cells=_cells(_items(models, spec.id, row.cells, labels)),
         confidence=_confidence(row.stated),
         latency=_latency(totals),
         tokens={kind: n if n is None else int(n) for kind, n in tokens.items()},
@@ -207,7 +203,10 @@ def _count(models: PerModel, spec: ModelSpec) -> tuple[ModelTally, VerdictSet]:
 
 
 def _items(
-    models: PerModel, model: str, of_one_epoch: Sequence[Mapping[str, Any]]
+    models: PerModel,
+    model: str,
+    of_one_epoch: Sequence[Mapping[str, Any]],
+    labels: Mapping[str, object],
 ) -> Iterator[tuple[bool, str | None, str | None, _Codes, int]]:
     """Yield whether items are malicious, their category and cluster, their codes, and how many."""
     if models.run.epochs == 1:
@@ -215,7 +214,7 @@ def _items(
             for code, items in zip(each["codes"], each["verdicts"], strict=True):
                 yield each["malicious"], each["category"], each["cluster"], (code,), items
         return
-    for row in models.newest("count_items_of_many_epochs", model):
+    for row in models.newest("count_items_of_many_epochs", model, **labels):
         yield row.malicious, row.category, row.cluster, tuple(row.codes), row.items
 
 
@@ -225,38 +224,6 @@ def _cells(items: Iterable[tuple[bool, str | None, str | None, _Codes, int]]) ->
     for malicious, category, cluster, codes, number in items:
         samples[TARGETS[malicious], category, cluster, findings_of(codes)] += number
     return in_order(Cell(*kind, number) for kind, number in samples.items())
-
-
-def _move(
-    overlays: Sequence[OverlayInRun], models: PerModel, model: str
-) -> list[list[MovedSample]]:
-    """Return, for each overlay, the samples that it changes with the verdicts about them."""
-    keys = {each.key for overlay in overlays for each in overlay.samples}
-    if not keys:
-        return [[] for _ in overlays]
-    rows: defaultdict[int, list[Row[Any]]] = defaultdict(list)
-    for row in models.newest("verdicts_of_samples", model, bins=CONFIDENCE_BINS, keys=sorted(keys)):
-        rows[row.sample_key].append(row)
-    return [
-        [_moved(each, rows.get(each.key, ())) for each in overlay.samples] for overlay in overlays
-    ]
-
-
-def _moved(sample: ChangedSample, rows: Iterable[Row[Any]]) -> MovedSample:
-    stated = (
-        {**row._mapping, "malicious": sample.target is TrueLabel.MALICIOUS}  # noqa: SLF001  public name
-        for row in rows
-        if row.bin is not None
-    )
-    return MovedSample(
-        target=sample.target,
-        category=sample.category,
-        cluster=sample.cluster,
-        right_target=sample.change.target,
-        right_category=sample.change.category,
-        findings=findings_of(tuple(sorted(row.code for row in rows))),
-        confidence=_confidence(stated),
-    )
 
 
 def _confidence(stated: Iterable[Mapping[str, Any]]) -> tuple[ConfidenceCell, ...]:
@@ -269,7 +236,7 @@ def _confidence(stated: Iterable[Mapping[str, Any]]) -> tuple[ConfidenceCell, ..
         )
         for row in stated
     )
-    return added_up((cell, 1) for cell in cells if cell.finding in ACTIONS)
+    return added_up(cell for cell in cells if cell.finding in ACTIONS)
 
 
 def save_snapshot(

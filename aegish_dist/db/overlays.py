@@ -24,8 +24,6 @@ class ChangedSample(Struct, frozen=True):
     key: int
     dataset: str
     target: TrueLabel
-    category: str | None
-    cluster: str | None
     change: LabelChange
 
 
@@ -122,9 +120,7 @@ def _sample(change: LabelChange, rows: Sequence[Row[Any]]) -> ChangedSample:
         raise OpinionError(
             f"{change} of dataset '{change.dataset}' has another command, {row.command!r}"
         )
-    return ChangedSample(
-        row.key, row.dataset, TrueLabel(row.target), row.category, row.cluster, change
-    )
+    return ChangedSample(row.key, row.dataset, TrueLabel(row.target), change)
 
 
 def _require_distinct(samples: Iterable[ChangedSample]) -> None:

@@ -36,23 +36,24 @@ hashint8extended(sample_key, epoch * 281474976710656 + generation * 4294967296
 -- One row of three JSON lists: `cells`, the verdicts by stratum and code; `stated`, those with a
 -- confidence by bin, with the sums of its powers in units of 1e-6; `alike`, all verdicts by what
 -- identifies them. A confidence below 1e-9 adds nothing to such sums, but its powers underflow.
+-- Labels are those of an overlay; what it excludes is in `alike` alone.
 WITH counted AS MATERIALIZED (
     SELECT sample.target = 'malicious' AS malicious, sample.category, sample.cluster,
-           sample.dataset_id, verdict.code, verdict.parser_version, verdict.confidence,
+           sample.excluded, sample.dataset_id, verdict.code, verdict.parser_version, verdict.confidence,
            count(*) AS verdicts,
            sum(hashtextextended(sample.sample_id,
                                 (verdict.epoch::int << 16) + verdict.generation)) AS digest
-    FROM verdicts AS verdict JOIN samples AS sample ON sample.key = verdict.sample_key
+    FROM verdicts AS verdict JOIN {effective_samples} AS sample ON sample.key = verdict.sample_key
     WHERE verdict.run_model_id = :model AND {counts}
     GROUP BY GROUPING SETS (
-        (malicious, sample.category, sample.cluster, sample.dataset_id, verdict.code,
-         verdict.parser_version),
-        (malicious, verdict.code, verdict.confidence))
+        (malicious, sample.category, sample.cluster, sample.excluded, sample.dataset_id,
+         verdict.code, verdict.parser_version),
+        (malicious, sample.excluded, verdict.code, verdict.confidence))
 ),
 cells AS (
     SELECT malicious, category, cluster, array_agg(code) AS codes, array_agg(verdicts) AS verdicts
     FROM counted
-    WHERE dataset_id IS NOT NULL
+    WHERE dataset_id IS NOT NULL AND NOT excluded
     GROUP BY malicious, category, cluster
 ),
 stated AS (
@@ -65,7 +66,7 @@ stated AS (
            sum(verdicts * round((1 - c) ^ 4 * 1e6)::bigint)::bigint AS sum_d4
     FROM (
         SELECT malicious, code, verdicts, greatest(confidence, 1e-9) AS c FROM counted
-        WHERE dataset_id IS NULL AND confidence IS NOT NULL
+        WHERE dataset_id IS NULL AND confidence IS NOT NULL AND NOT excluded
     ) AS known
     GROUP BY malicious, code, bin
 ),
@@ -79,22 +80,8 @@ SELECT (SELECT coalesce(json_agg(cells), '[]') FROM cells) AS cells,
        (SELECT coalesce(json_agg(stated), '[]') FROM stated) AS stated,
        (SELECT coalesce(json_agg(alike), '[]') FROM alike) AS alike
 
--- name: verdicts_of_samples
--- One row per verdict about the samples `:keys`: code, confidence bin (null without a confidence),
--- and the powers that `count_verdicts` adds up.
-SELECT sample_key, code, CASE WHEN c >= 0 THEN least(floor(c * :bins)::int, :bins - 1) END AS bin,
-       1 AS verdicts, round(c * 1e6)::bigint AS sum_c, round(c ^ 2 * 1e6)::bigint AS sum_c2,
-       round(c ^ 4 * 1e6)::bigint AS sum_c4, round((1 - c) ^ 2 * 1e6)::bigint AS sum_d2,
-       round((1 - c) ^ 4 * 1e6)::bigint AS sum_d4
-FROM (
-    SELECT sample_key, code,
-           CASE WHEN confidence IS NOT NULL THEN greatest(confidence, 1e-9) END AS c
-    FROM verdicts AS verdict
-    WHERE verdict.run_model_id = :model AND verdict.sample_key = ANY(:keys) AND {counts}
-) AS known
-
 -- name: count_items_of_many_epochs
--- Items by stratum and by the codes of their epochs, in ascending order.
+-- Items by stratum, as an overlay labels them, and by the codes of their epochs, in ascending order.
 SELECT sample.target = 'malicious' AS malicious, sample.category, sample.cluster, item.codes,
        count(*) AS items
 FROM (
@@ -103,7 +90,8 @@ FROM (
     WHERE verdict.run_model_id = :model AND {counts}
     GROUP BY verdict.sample_key
 ) AS item
-JOIN samples AS sample ON sample.key = item.sample_key
+JOIN {effective_samples} AS sample ON sample.key = item.sample_key
+WHERE NOT sample.excluded
 GROUP BY malicious, sample.category, sample.cluster, item.codes
 
 -- name: hash_verdicts

@@ -24,7 +24,6 @@ dataset.name = ANY(:names)
 -- name: find_samples
 -- Samples with one of the ids `:ids` or of the commands `:commands`, in the datasets that `{within}`
 -- chooses.
-SELECT sample.key, dataset.name AS dataset, sample.sample_id, sample.command, sample.target,
-       sample.category, sample.cluster
+SELECT sample.key, dataset.name AS dataset, sample.sample_id, sample.command, sample.target
 FROM samples AS sample JOIN datasets AS dataset ON dataset.id = sample.dataset_id
 WHERE {within} AND (sample.sample_id = ANY(:ids) OR sample.command = ANY(:commands))
