@@ -248,12 +248,11 @@ def _tally(guards: Guards, policy: Guard, answers: PairedAnswers[str]) -> ModelT
     known = ([each for each in column if each is not None] for column in columns)
     # Those left would mislead: an allowlist costs nothing, guards without a price are unknown.
     costs, times = (each if len(each) >= 0.95 * len(policy.findings) else [] for each in known)
-    samples_of = Counter(zip(answers.kind, answers.answers[policy.name], strict=True))
-    cells = [
-        Cell(*answers.kinds[kind], answers.findings[found], samples)
-        for (kind, found), samples in samples_of.items()
-        if found
-    ]
+    decided = Counter(zip(answers.kind, answers.answers[policy.name], strict=True))
+    cells = []
+    for (kind, found), samples in decided.items():
+        if found:
+            cells.append(Cell(*answers.kinds[kind], answers.findings[found], samples))
     return ModelTally(
         model=policy.name,
         simulated=policy.simulated,
