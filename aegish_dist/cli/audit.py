@@ -66,28 +66,36 @@ IN_A_TABLE = 3  # those of them that a table shows: one screen
 )
 @advanced("--author", type=Utf8(), default=DRAFT_AUTHOR, help="Author of these changes.")
 @as_json
-def audit(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
+def audit(
+    *,
+    run_id: str,
+    opinion: Opinion,
+    limit: int | None,
+    form: str | None,
+    overlay_file: Path | None,
+    author: str,
+    as_json: bool,
+) -> None:
     """List the commands and labels that deserve a second look.
 
     Lists labels that the models' answers contradict, with the probability of the other label, and
     commands that models dispute, that all models miss, or that a model answers differently
     between epochs. No model is called.
     """
-    path: Path | None = asked["overlay_file"]
-    if path is not None:
-        require_new(path)
+    if overlay_file is not None:
+        require_new(overlay_file)
     workspace, run = open_run(run_id)
     engine = workspace.engine
     with without_collector():
-        limit = LISTED if asked["limit"] is None else asked["limit"] or MAX_INTEGER
-        found = audit_run(engine, run, opinion, limit)
+        most = LISTED if limit is None else limit or MAX_INTEGER
+        found = audit_run(engine, run, opinion, most)
     changes = 0
     effect = list[dict[str, Any]]()
-    if path is not None:
-        changes, effect = write_overlay(engine, run, opinion, found, path, author=asked["author"])
-    form = chosen_form(asked["form"], as_json) or "table"
+    if overlay_file is not None:
+        changes, effect = write_overlay(engine, run, opinion, found, overlay_file, author=author)
+    form = chosen_form(form, as_json) or "table"
     if form == "json":
-        drafted = {} if path is None else {"overlay_effect": effect}
+        drafted = {} if overlay_file is None else {"overlay_effect": effect}
         say_json(audit_document(run, opinion, found) | drafted)
     elif form == "csv":
         if found.warning is not None:
@@ -98,12 +106,13 @@ def audit(run_id: str, opinion: Opinion, as_json: bool, **asked: Any) -> None:
             say(f"Warning: {found.warning}.", "")
         shown = [overlay_section(effect)] if effect else []
         if form == "table":
-            _print_lists(found, IN_A_TABLE if asked["limit"] is None else limit, shown)
+            _print_lists(found, IN_A_TABLE if limit is None else most, shown)
         else:
             sections = [*audit_sections(found), *shown]
             say_rendered("\n\n".join(map(section_markdown, sections)) + "\n")
-    if path is not None:
-        note(f"{counted(changes, 'change')} of labels written to {path}: a draft for you to decide")
+    if overlay_file is not None:
+        written = f"{counted(changes, 'change')} of labels written to {overlay_file}"
+        note(f"{written}: a draft for you to decide")
 
 
 def _print_lists(audit: Audit, limit: int, effect: Sequence[Section]) -> None:

@@ -1,7 +1,7 @@
 """`aegish-dist calibrate`: what would a threshold make of each model?"""
 
 from functools import partial
-from typing import Any
+from pathlib import Path
 
 import click
 
@@ -18,7 +18,6 @@ from aegish_dist.cli.options import (
     without_collector,
 )
 from aegish_dist.cli.printing import shown, to_file
-from aegish_dist.core.estimate import Criterion
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.suspicion import SuspicionRule
 from aegish_dist.pipeline.calibrate import calibrate as calibrate_run
@@ -61,36 +60,50 @@ _COST = FiniteRange(1e-6, 1e6)
 @with_opinion
 @with_suspicion
 @with_policies
-def calibrate(run_id: str, opinion: Opinion, suspicion: SuspicionRule, **options: Any) -> None:
+def calibrate(
+    *,
+    run_id: str,
+    models: list[str],
+    prevalence: float | None,
+    max_fpr: float | None,
+    cost_of_miss: float | None,
+    cost_of_stop: float | None,
+    as_json: bool,
+    output: Path | None,
+    opinion: Opinion,
+    suspicion: SuspicionRule,
+) -> None:
     """Tell whether a threshold makes a guard better than the best guard as it stands.
 
     A caller can stop a guard that states its confidence earlier or later than at BLOCK: the
     threshold is one number in the caller's code. It is fitted on some binaries and judged on
     others, so that its score is not the luckiest. By default it maximises DR + HA. Calls no model.
     """
-    criterion = _criterion(options)
-    workspace, run = open_run(run_id)
-    note_overlay(workspace, run, opinion)
-    asked = {"criterion": criterion, "prevalence": options["prevalence"]}
-    with shown(options["output"]) as show:
-        with without_collector():
-            models = options["models"]
-            data = calibrate_run(workspace.engine, run, opinion, suspicion, models, **asked)
-        show(partial(render_thresholds, data, as_json=options["as_json"]))
-
-
-def _criterion(options: dict[str, Any]) -> Criterion:
-    max_fpr, miss, stop = (options[each] for each in ("max_fpr", "cost_of_miss", "cost_of_stop"))
+    alone = (cost_of_miss is None) is not (cost_of_stop is None)
     refuse_usage(
-        ((miss is None) is not (stop is None), "--cost-of-miss and --cost-of-stop go together"),
-        (None not in (miss, max_fpr), "--max-fpr and costs exclude each other"),
+        (alone, "--cost-of-miss and --cost-of-stop go together"),
+        (None not in (cost_of_miss, max_fpr), "--max-fpr and costs exclude each other"),
         (
-            miss is not None and options["prevalence"] is None,
+            cost_of_miss is not None and prevalence is None,
             "costs need --prevalence: the share of dangerous actions, such as 0.001",
         ),
     )
-    if miss is not None:
-        return least_cost(miss, stop, options["prevalence"])
-    if max_fpr is None:
-        return BALANCED_ACCURACY
-    return most_detections(max_fpr)
+    criterion = BALANCED_ACCURACY
+    if cost_of_miss and cost_of_stop and prevalence:
+        criterion = least_cost(cost_of_miss, cost_of_stop, prevalence)
+    elif max_fpr is not None:
+        criterion = most_detections(max_fpr)
+    workspace, run = open_run(run_id)
+    note_overlay(workspace, run, opinion)
+    with shown(output) as show:
+        with without_collector():
+            data = calibrate_run(
+                workspace.engine,
+                run,
+                opinion,
+                suspicion,
+                models,
+                criterion=criterion,
+                prevalence=prevalence,
+            )
+        show(partial(render_thresholds, data, as_json=as_json))

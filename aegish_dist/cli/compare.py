@@ -1,5 +1,6 @@
 """`aegish-dist compare`: is one guard better than another?"""
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from aegish_dist.cli.printing import note, note_written, put_out, say, shown, to
 from aegish_dist.core.metric import COMPARED
 from aegish_dist.findings.comparison import AUROC, ComparisonData, GateVerdict
 from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.opinions.suspicion import SuspicionRule
 from aegish_dist.pipeline.compare import Question, changed_commands, compare_models, compare_runs
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.store import Store
@@ -95,7 +97,23 @@ _EXIT_CODES = {
 @with_opinion
 @with_suspicion
 @with_policies
-def compare(opinion: Opinion, **options: Any) -> int:
+def compare(
+    *,
+    run_id: str | None,
+    runs: list[str],
+    models: list[str],
+    all_pairs: bool,
+    force: bool,
+    metric: str,
+    gate: bool,
+    margin: float | None,
+    junit: Path | None,
+    form: str | None,
+    as_json: bool,
+    output: Path | None,
+    opinion: Opinion,
+    suspicion: SuspicionRule,
+) -> int:
     """Compare guards on the same commands, and gate a new one.
 
     Differences of score, detection rate and acceptance rate with 95 % intervals, then the commands
@@ -104,81 +122,82 @@ def compare(opinion: Opinion, **options: Any) -> int:
     exits 0 if the guard is surely not worse by M or more, 4 if it surely is, 5 if the data cannot
     tell.
     """
-    _check(opinion, options)
-    form = chosen_form(options["form"], options["as_json"])
+    contenders = {*models, *opinion.contenders}
+    refuse_usage(
+        (run_id is not None and runs, "--run-id and --runs exclude each other"),
+        (runs and metric == AUROC, "--metric auroc compares guards of one run"),
+        (runs and opinion.policies, "--policy is compared with guards of one run"),
+        (len(runs) == 1, "--runs takes a run and at least one that is compared with it: BASE,NEW"),
+        (junit is not None and not gate, "--junit needs --gate"),
+        (junit is not None and junit == output, "--junit and --output name the same file"),
+        (gate and margin is None, "--gate needs --margin: how much worse a guard may be"),
+        (
+            gate and not runs and (len(contenders) < 2 or not models),
+            "--gate needs --models OLD,NEW[,...] within a run",
+        ),
+    )
+    form = chosen_form(form, as_json)
     store = open_store()
-    prints = form or options["output"] or not options["gate"]
+    prints = form or output or not gate
     question = Question(
         opinion,
-        metric=options["metric"],
-        suspicion=options["suspicion"],
-        margin=options["margin"] or Question().margin,
-        gate=options["gate"],
-        force=options["force"],
+        metric=metric,
+        suspicion=suspicion,
+        margin=margin or Question().margin,
+        gate=gate,
+        force=force,
         changed=bool(prints) and form != "csv",
     )
     with without_collector():
-        data = _compared(store, question, options)
-    if options["junit"] is not None:
-        put_out([junit_xml(data)], options["junit"])
-        note_written(options["junit"])
+        data = _compared(store, run_id, runs, models, question)
+    if junit is not None:
+        put_out([junit_xml(data)], junit)
+        note_written(junit)
     if prints:
-        _print(data, form or "table", options, partial(changed_commands, store.engine, data))
-    if not options["gate"]:
+        commands_of = partial(changed_commands, store.engine, data)
+        _print(data, form or "table", output, commands_of, all_pairs=all_pairs)
+    if not gate:
         return 0
-    beside = form is not None and options["output"] is None
+    beside = form is not None and output is None
     (note if beside else say)(gate_line(data))
     return _EXIT_CODES[data.worst_gate]
 
 
-def _check(opinion: Opinion, options: dict[str, Any]) -> None:
-    runs, junit, gate = options["runs"], options["junit"], options["gate"]
-    refuse_usage(
-        (options["run_id"] is not None and runs, "--run-id and --runs exclude each other"),
-        (runs and options["metric"] == AUROC, "--metric auroc compares guards of one run"),
-        (runs and opinion.policies, "--policy is compared with guards of one run"),
-        (len(runs) == 1, "--runs takes a run and at least one that is compared with it: BASE,NEW"),
-        (junit is not None and not gate, "--junit needs --gate"),
-        (
-            junit is not None and junit == options["output"],
-            "--junit and --output name the same file",
-        ),
-        (
-            gate and options["margin"] is None,
-            "--gate needs --margin: how much worse a guard may be",
-        ),
-        (
-            gate
-            and not runs
-            and (len({*options["models"], *opinion.contenders}) < 2 or not options["models"]),
-            "--gate needs --models OLD,NEW[,...] within a run",
-        ),
-    )
-
-
-def _compared(store: Store, question: Question, options: dict[str, Any]) -> ComparisonData:
-    engine, models = store.engine, options["models"]
-    if not options["runs"]:
-        run = "latest" if options["run_id"] is None else options["run_id"]
+def _compared(
+    store: Store,
+    run_id: str | None,
+    named: Sequence[str],
+    models: Sequence[str],
+    question: Question,
+) -> ComparisonData:
+    """Compare guards of one run, or the same guards of the runs that are named."""
+    engine = store.engine
+    if not named:
+        run = "latest" if run_id is None else run_id
         return compare_models(engine, find_run(engine, run), models, question)
-    runs = [find_run(engine, run) for run in options["runs"]]
+    runs = [find_run(engine, each) for each in named]
     refuse_usage((len(set(runs)) < len(runs), "--runs names a run twice"))
     return compare_runs(engine, runs, models, question)
 
 
 def _print(
-    data: ComparisonData, form: str, options: dict[str, Any], commands_of: CommandsOf
+    data: ComparisonData,
+    form: str,
+    output: Path | None,
+    commands_of: CommandsOf,
+    *,
+    all_pairs: bool,
 ) -> None:
     if form == "json":  # piece by piece: many commands may have changed
-        put_out(comparison_json(data, commands_of), options["output"])
-        if options["output"]:
-            note_written(options["output"])
+        put_out(comparison_json(data, commands_of), output)
+        if output:
+            note_written(output)
         return
     words = opinion_words()
 
     def draw(**look: Any) -> str:
-        table = render_comparison(data, form, all_pairs=options["all_pairs"], **look)
+        table = render_comparison(data, form, all_pairs=all_pairs, **look)
         return table + ending(data, form, commands_of, words, look.get("width"))
 
-    with shown(options["output"]) as show:
+    with shown(output) as show:
         show(draw)

@@ -126,9 +126,9 @@ bounded = together(
 )
 
 
-def bounds_of(options: Mapping[str, Any]) -> dict[str, float]:
+def bounds_of(options: Mapping[str, float | None]) -> dict[str, float]:
     """Return what is given of `bounded`, as fields of `Requirements`."""
-    bounds = {name: options[name] for name in _BOUNDS if options[name] is not None}
+    bounds = {name: value for name, value in options.items() if value is not None}
     if "max_cost_per_1000" in bounds:
         bounds["max_cost_per_10000"] = 10 * bounds.pop("max_cost_per_1000")
     return bounds

@@ -1,7 +1,6 @@
 """`aegish-dist plots`: a run's plots as files."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -72,24 +71,32 @@ def _list(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list,
     help="Name the plots, and say what each shows.",
 )  # fmt: skip
-def plots(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) -> None:
+def plots(
+    *,
+    run_id: str,
+    snapshot: int | None,
+    opinion: Opinion,
+    output: Path | None,
+    forms: list[str],
+    only: list[str],
+) -> None:
     """Draw a run's plots, each into a file of its own.
 
     Each caption says what is drawn, over how many commands, with which interval, of which run and
     rule set. A plot without data is left out, and the reason is printed. `--format vega` writes
     Vega-Lite specifications to edit; other formats need `pip install 'aegish-dist[plots]'`.
     """
-    if set(options["forms"]) != {"vega"}:
+    if set(forms) != {"vega"}:
         converter()
     workspace, found = open_run(run_id)
     note_what_counts(workspace, found, opinion, snapshot)
-    folder = options["output"] or Path(f"plots-{found}")
+    folder = output or Path(f"plots-{found}")
     with replacing_in(folder) as opened:  # first, so that nothing is stored for nothing
-        names = options["only"] or list(CHARTS)
+        names = only or list(CHARTS)
         parts = [part for part in ReportPart if part in names]
         with without_collector():
             data = report_data(workspace.engine, found, opinion, snapshot, parts=parts)
-        made = list(plot_files(data, names, options["forms"]))
+        made = list(plot_files(data, names, forms))
         missing = [each for each in made if isinstance(each, NoChart)]
         if len(missing) == len(made):
             reasons = "; ".join(f"{each.name}: {each.reason}" for each in missing)

@@ -3,7 +3,6 @@
 import shlex
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -72,7 +71,18 @@ def explain_(files: tuple[Path, ...]) -> None:
 @to_file
 @with_opinion
 @with_suspicion
-def search(run_id: str, opinion: Opinion, suspicion: SuspicionRule, **options: Any) -> None:
+def search(
+    *,
+    run_id: str,
+    models: list[str],
+    write: Path | None,
+    limit: int,
+    as_json: bool,
+    output: Path | None,
+    opinion: Opinion,
+    suspicion: SuspicionRule,
+    **bounded_by: float | None,
+) -> None:
     """Find the best system of guards for a run.
 
     Tries single guards with a moved threshold, two guards side by side, and guards that ask a
@@ -80,21 +90,18 @@ def search(run_id: str, opinion: Opinion, suspicion: SuspicionRule, **options: A
     winner is not the luckiest. What a single guard does stands beside it. Calls no model. A file
     that `--write` makes knows these commands: no gate judges it on them.
     """
-    path: Path | None = options["write"]
-    if path is not None:
-        refuse_usage((path == options["output"], "--write and --output name the same file"))
-        require_new(path)
-    needs = Requirements(**bounds_of(options))
+    if write is not None:
+        refuse_usage((write == output, "--write and --output name the same file"))
+        require_new(write)
+    needs = Requirements(**bounds_of(bounded_by))
     workspace, run = open_run(run_id)
     note_overlay(workspace, run, opinion)
-    with shown(options["output"]) as show:
+    with shown(output) as show:
         with without_collector():
-            models = options["models"]
             data = search_run(workspace.engine, run, opinion, suspicion, models, requirements=needs)
-        if path is not None:
-            write_winner(data, path)
-        limit = options["limit"] or MAX_INTEGER
-        show(partial(render_systems, data, limit, as_json=options["as_json"]))
-    if path is not None:
-        note_written(path)
-        note_next(f"aegish-dist policies explain {shlex.quote(str(path))}")
+        if write is not None:
+            write_winner(data, write)
+        show(partial(render_systems, data, limit or MAX_INTEGER, as_json=as_json))
+    if write is not None:
+        note_written(write)
+        note_next(f"aegish-dist policies explain {shlex.quote(str(write))}")

@@ -1,7 +1,7 @@
 """`aegish-dist report`: a run's leaderboard and details."""
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -152,7 +152,23 @@ def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dic
 @with_snapshot
 @with_opinion
 @with_policies
-def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) -> int:
+def report(
+    *,
+    run_id: str,
+    form: str | None,
+    output: Path | None,
+    in_browser: bool,
+    sections: list[str] | None,
+    as_json: bool,
+    fail_under: dict[str, float],
+    models: list[str],
+    fail_on: str | None,
+    details: str | None,
+    take_margin: float,
+    snapshot: int | None,
+    opinion: Opinion,
+    **bounded_by: float | None,
+) -> int:
     """Print a run's leaderboard and details.
 
     One screen: what to take and why, the leaderboard, what to type next; `--sections all` shows
@@ -161,36 +177,33 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
     exit code 4 for FAIL, 5 for UNDECIDED or an undefined metric, of any of `--models`. Bounds, as
     `--max-fpr`, add the best system of guards. Without `--snapshot` verdicts are as they are now.
     """
-    suffix = (options["output"] or Path()).suffix.lower()
-    form = options["form"] = chosen_form(options["form"], options.pop("as_json")) or (
-        "html" if options["in_browser"] else FORMS_OF_FILES.get(suffix, "table")
-    )
-    sections = options["sections"]
-    poured = form == "html" and not options["in_browser"] and options["output"] is None
+    suffix = (output or Path()).suffix.lower()
+    by_name = FORMS_OF_FILES.get(suffix, "table")
+    form = chosen_form(form, as_json) or ("html" if in_browser else by_name)
+    poured = form == "html" and not in_browser and output is None
     whole, known = form not in IN_SECTIONS, ", ".join(IN_SECTIONS)
-    bounds = bounds_of(options)
+    bounds = bounds_of(bounded_by)
     chosen = {*(sections or ())} - ({"scores"} if form in ("html", "json") else set())
     refuse_usage(
         (suffix == ".pdf", "no format is PDF: write .html, open the page and print it into a PDF"),
         (whole and bool(chosen), f"--sections chooses for {known}; {form} is whole"),
-        (options["details"] and form != "html", "--details goes with --format html"),
-        (options["fail_on"] and not options["fail_under"], "--fail-on goes with --fail-under"),
-        (options["models"] and not options["fail_under"], "--models goes with --fail-under"),
+        (details and form != "html", "--details goes with --format html"),
+        (fail_on and not fail_under, "--fail-on goes with --fail-under"),
+        (models and not fail_under, "--models goes with --fail-under"),
         (bounds and snapshot, "--snapshot has no single verdicts to search systems in"),
         (bounds and form in _WITHOUT_WORDS, f"{form} has no sentence for the best system"),
-        (options["in_browser"] and form != "html", f"--open shows a page, not {form}"),
+        (in_browser and form != "html", f"--open shows a page, not {form}"),
         (poured and on_terminal(stderr=False), "html is for a browser: --open or -o report.html"),
-        (options["in_browser"] and is_stream(options["output"] or Path()), "--open needs a file"),
+        (in_browser and is_stream(output or Path()), "--open needs a file"),
     )
     workspace, found = open_run(run_id)
-    output: Path | None = options["output"]
-    if options["in_browser"]:
+    if in_browser:
         output = output or page_path(workspace, found)
     note_what_counts(workspace, found, opinion, snapshot)
     with shown(output) as show:
         with without_collector():
             parts = _parts(form, sections)
-            if not options["fail_under"].keys().isdisjoint(SCORES_WITH_THRESHOLD):
+            if not fail_under.keys().isdisjoint(SCORES_WITH_THRESHOLD):
                 parts = {*parts, ReportPart.SCORES}
             data = report_data(
                 workspace.engine,
@@ -199,17 +212,20 @@ def report(run_id: str, snapshot: int | None, opinion: Opinion, **options: Any) 
                 snapshot,
                 parts=parts,
                 bounds=bounds,
-                take_margin=options["take_margin"],
+                take_margin=take_margin,
             )
-            chosen_models(data.run, options["models"], opinion.contenders)
+            chosen_models(data.run, models, opinion.contenders)
             if form in _WITHOUT_WORDS:
                 overlaps = data.overlaps
                 note(*origins_in_words({name: name for name in overlaps}, overlaps))
-            draw = draw_report(workspace, data, options)
+            draw: Callable[..., str | Iterator[str]]
+            draw = partial(render, data, form, sections=sections)
+            if form == "html":
+                draw = draw_page(workspace, data, with_grid=details != "none")
         show(draw)
-    if options["in_browser"] and output is not None:
+    if in_browser and output is not None:
         _show_in_browser(output)
-    return _exit_code(data, options)
+    return _exit_code(data, fail_under, models, by_value=fail_on == "value")
 
 
 def page_path(workspace: Store, run_id: str) -> Path:
@@ -228,17 +244,16 @@ def _show_in_browser(page: Path) -> None:
         note(f"no browser was found here: open {page.resolve()} in one")
 
 
-def draw_report(
-    workspace: Store, data: ReportData, options: Mapping[str, Any]
-) -> Callable[..., str | Iterator[str]]:
-    """Return what draws the report; a page is drawn part by part, with its grid of verdicts."""
-    if options.get("form", "html") != "html":
-        return partial(render, data, options["form"], sections=options["sections"])
+def draw_page(
+    workspace: Store, data: ReportData, *, with_grid: bool = True
+) -> Callable[..., Iterator[str]]:
+    """Return what draws the page of a report part by part, with its grid of verdicts."""
     # The page with its charts takes a third of the time that everything else takes to import.
     from aegish_dist.report.page import render_page  # noqa: PLC0415
 
-    grid = None if options.get("details") == "none" else report_grid(workspace.engine, data)
-    note(*(() if grid is None else grid.notes))
+    grid = report_grid(workspace.engine, data) if with_grid else None
+    if grid is not None:
+        note(*grid.notes)
     return lambda **_: render_page(data, grid)
 
 
@@ -253,10 +268,10 @@ def _parts(form: str, sections: Collection[str] | None) -> Collection[ReportPart
     return [e for e in ReportPart if e in (*sections, ReportPart.ADVICE, own_part)]
 
 
-def _exit_code(data: ReportData, options: Mapping[str, Any]) -> int:
+def _exit_code(
+    data: ReportData, thresholds: Mapping[str, float], models: Sequence[str], *, by_value: bool
+) -> int:
     """Note each threshold that a model does not reach; where all do, the first."""
-    by_value, models = options["fail_on"] == "value", options["models"]
-    thresholds = options["fail_under"]
     overlaps = data.overlaps
     calibrated = data.scores.models if data.scores else ()
     scores = {model.model: model.scores for model in calibrated}

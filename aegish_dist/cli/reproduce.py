@@ -1,7 +1,7 @@
 """`aegish-dist reproduce`: what published figures say, and whether a run agrees."""
 
 from functools import partial
-from typing import Any
+from pathlib import Path
 
 import click
 
@@ -34,15 +34,24 @@ from aegish_dist.report.published import render_reproduction
 @as_json
 @to_file
 @with_opinion
-def reproduce(table: str, run_id: str | None, opinion: Opinion, **options: Any) -> None:
+def reproduce(
+    *,
+    table: str,
+    listed: bool,
+    metric: str,
+    run_id: str | None,
+    as_json: bool,
+    output: Path | None,
+    opinion: Opinion,
+) -> None:
     """Tell what a published table says with intervals, and whether a run agrees.
 
     TABLE is one of the package or a file. The printed figures alone give counts, intervals and tie
     groups, and say which pairs differ under any pairing. With `--run-id`
     the model of the run that a row names stands beside it: `equal`, `within` or `differs`.
     """
-    refuse_usage((bool(table) is options["listed"], "name a table or a file, or say --list"))
-    if options["listed"]:
+    refuse_usage((bool(table) is listed, "name a table or a file, or say --list"))
+    if listed:
         say(*(f"{name}  {published.load_table(name).source}" for name in published.PUBLISHED))
         return
     read = published.load_table(table)
@@ -50,6 +59,6 @@ def reproduce(table: str, run_id: str | None, opinion: Opinion, **options: Any) 
     if run_id is not None:
         workspace, run = open_run(run_id)
         snapshot = current_snapshot(workspace.engine, run, opinion)
-    with shown(options["output"]) as show:
-        document = published.reproduce(read, options["metric"], snapshot)
-        show(partial(render_reproduction, document, as_json=options["as_json"]))
+    with shown(output) as show:
+        document = published.reproduce(read, metric, snapshot)
+        show(partial(render_reproduction, document, as_json=as_json))

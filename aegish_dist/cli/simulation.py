@@ -12,7 +12,7 @@ import click
 from aegish_dist.cli.command import advanced, command, file_option
 from aegish_dist.cli.options import FiniteRange
 from aegish_dist.cli.printing import note, note_next, shown
-from aegish_dist.cli.report import draw_report, page_path
+from aegish_dist.cli.report import draw_page, page_path
 from aegish_dist.cli.status import Shown
 from aegish_dist.cli.workspace import open_workspace
 from aegish_dist.core.model import HTTP_FORMATS, CallParameters
@@ -197,7 +197,7 @@ def demo() -> None:
     with shown(None) as show:
         show(partial(draw_table, one_screen(data, commands=False)))
     with shown(page_path(workspace, run_id)) as show:
-        show(draw_report(workspace, data, {}))
+        show(draw_page(workspace, data))
     if any(workspace.environ.get(p.key_variable) for p in workspace.catalog.providers.values()):
         note_next("aegish-dist init", "aegish-dist submit --run-file experiment.toml", OPEN)
     else:
