@@ -146,7 +146,7 @@ class _Samples:
                 places |= dict.fromkeys(keys, -1)
                 continue
             kind = self.kinds[SampleKind(TrueLabel(row.target), row.category, row.cluster)]
-            for key, sample_id in zip(keys, row.sample_ids.split(), strict=True):
+            for key, sample_id in zip(keys, row.sample_ids, strict=True):
                 end = len(self.kind)
                 places[key] = self._places.setdefault((row.dataset, sample_id), end)
                 if places[key] == end:

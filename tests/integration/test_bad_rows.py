@@ -117,6 +117,17 @@ def test_a_run_that_cannot_be_read_is_deleted(engine: Engine, aegish: CommandLin
     assert row_counts(engine)["runs"] == 1
 
 
+@pytest.mark.parametrize("sample_id", ["", "an id of words"])
+def test_ids_of_samples_may_hold_anything(
+    engine: Engine, aegish: CommandLine, sample_id: str
+) -> None:
+    with Session(engine) as session, session.begin():
+        a_store(session, GOOD)
+    with mutated(engine, GOOD, Mutation("samples", "sample_id", sample_id)) as taken:
+        assert taken
+        aegish.ok("compare", "--run-id", GOOD)
+
+
 @pytest.mark.long
 def test_whatever_a_row_of_a_run_holds(engine: Engine, aegish: CommandLine) -> None:
     """All mutations of all rows; commands about the run do their work, or say in one line why not."""

@@ -94,8 +94,10 @@ def two_runs(
             if name not in {each.name for each in recent_runs(engine)}:
                 aegish.ok("submit", "--models", models, "--dataset", "mine", "--name", name)
         with Session(engine) as session, session.begin():
+            new = RUNS.c.created_at > func.now() - timedelta(days=1)
             before = func.now() - timedelta(days=2)
-            session.execute(update(RUNS).where(RUNS.c.name != "later").values(created_at=before))
+            made_older = update(RUNS).where(RUNS.c.name != "later", new).values(created_at=before)
+            session.execute(made_older)
 
     with simulator_thread(Simulator(SimulatorConfig(latency="constant:0"))) as simulator:
         entries = (

@@ -4,7 +4,7 @@
 -- The samples that the run `:run` asks, those of one kind in one row: their keys and, in the same
 -- order, their ids. Labels are those that an overlay gives them.
 SELECT dataset.name AS dataset, sample.target, sample.category, sample.cluster, sample.excluded,
-       string_agg(sample.key::text, ' ') AS keys, string_agg(sample.sample_id, ' ') AS sample_ids
+       string_agg(sample.key::text, ' ') AS keys, array_agg(sample.sample_id) AS sample_ids
 FROM run_datasets AS asked
 JOIN datasets AS dataset ON dataset.id = asked.dataset_id
 JOIN {effective_samples} AS sample ON sample.dataset_id = dataset.id
