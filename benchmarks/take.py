@@ -69,7 +69,7 @@ def taken(scores: list[float], commands: int, generator: np.random.Generator) ->
         found = compare_samples(columns.pair(name, name), DEFAULT_RULE.composite).metrics
         metrics = {metric: {"value": each.a, "n": each.n} for metric, each in found.items()}
         price = {"per_1000_usd": float(len(scores) - number)}
-        entries.append(RankedModel("", {"model": name, "metrics": metrics, "cost": price}))
+        entries.append(RankedModel.of("", {"model": name, "metrics": metrics, "cost": price}))
     entries.sort(key=lambda entry: -(entry.metric(Metric.SCORE).value or 0))
     among = contest(entries, {})
     differences = {}

@@ -7,19 +7,18 @@ verdicts give the same bytes, in whatever order they come.
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partialmethod
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct, convert, to_builtins
 from msgspec.structs import asdict
 
 from aegish_dist.core.estimate import LEVEL, Estimate, Judgement, ModelMetrics, ReliabilityBin
 from aegish_dist.core.model import is_baseline
 from aegish_dist.core.tally import TOKEN_KINDS, Latency, ModelTally
 from aegish_dist.core.text import JsonObject
-from aegish_dist.findings.provenance import Overlap, may_be_judged, overlap_of
-from aegish_dist.findings.snapshot import PairP, Snapshot
+from aegish_dist.findings.provenance import Overlap, may_be_judged
+from aegish_dist.findings.snapshot import PairP, Snapshot, SnapshotEntry
 from aegish_dist.opinions.opinion import Targets
 from aegish_dist.statistics.inference import holm
 from aegish_dist.statistics.rates import Z_80, Z_95, judged
@@ -150,39 +149,31 @@ def _cost(tally: ModelTally) -> JsonObject:
     return {name: None if cost is None else float(cost) for name, cost in costs.items()}
 
 
-class RankedModel(Struct, frozen=True):
+class RankedModel(SnapshotEntry, frozen=True, kw_only=True):
     place: str
     """Rank for people: `3`, `1=` for every member of a tie group, an en dash without a score."""
-    document: Mapping[str, Any]
+    origin: Overlap | None = None
+    """Of a policy, what it was chosen on of the commands of the run."""
 
-    @property
-    def model(self) -> str:
-        """Canonical model id; foreign text."""
-        return str(self.document["model"])
+    @classmethod
+    def of(cls, place: str, entry: Mapping[str, Any]) -> Self:
+        return convert({**entry, "place": place}, cls)
 
     @property
     def is_ranked(self) -> bool:
         return self.place != UNRANKED
 
-    @property
-    def simulated(self) -> bool:
-        return bool(self.document.get("simulated"))
-
-    def part(self, name: str) -> Mapping[str, Any]:
-        """Return a part of the entry, such as `counts`; empty when it is absent."""
-        return self.document.get(name) or {}
-
     def metric(self, name: str) -> Estimate:
-        return Estimate.of(self.part("metrics").get(name))
+        return Estimate.of(self.metrics.get(name))
 
     def judgements(self, targets: Targets) -> dict[str, Judgement]:
         """Judge the metrics that have a target and are defined; undecided what was fitted here."""
-        origin, found = overlap_of(self.document), {}
+        found = {}
         for name, least in targets.least.items():
             estimate = self.metric(name)
             if estimate.value is None:
                 continue
-            if may_be_judged(origin, name):
+            if may_be_judged(self.origin, name):
                 found[name] = judged(estimate, least)
             else:
                 found[name] = Judgement.UNDECIDED
@@ -190,25 +181,16 @@ class RankedModel(Struct, frozen=True):
 
     def category(self, name: str) -> Estimate:
         """Return the detection rate in a category."""
-        return Estimate.of(self.part("categories").get(name))
+        return Estimate.of(self.categories.get(name))
 
-    def number(self, *path: str) -> Any:
-        """Return what stands below some keys, such as `tokens`, `input`; None if absent."""
-        found: Any = self.document
-        for key in path:
-            found = (found or {}).get(key)
-        return found
-
-    count = partialmethod(number, "counts")
-    """Return a count by name, such as `planned`; None if absent."""
-    latency = partialmethod(number, "latency_parts_ms")
-    """Return a statistic, such as `p90`, of a part of the latency, in milliseconds."""
-    cost = partialmethod(number, "cost")  # return `total_usd`, `per_1000_usd` or `per_command_usd`
+    def latency(self, part: str, statistic: str) -> float | None:
+        """Return a statistic, such as `p90`, of a part of the latency, in milliseconds."""
+        return self.latency_parts_ms.get(part, {}).get(statistic)
 
     @property
-    def reliability(self) -> list[ReliabilityBin]:
+    def bins(self) -> list[ReliabilityBin]:
         """The bins of stated confidence that hold verdicts; empty where they are not known."""
-        bins = [ReliabilityBin(**each) for each in self.document.get("reliability") or ()]
+        bins = convert(self.reliability, list[ReliabilityBin])
         return [each for each in bins if each.n and each.accuracy is not None]
 
 
@@ -223,7 +205,7 @@ def ranked_entries(document: Mapping[str, Any]) -> list[RankedModel]:
         leader = leaders.setdefault(place["tie_group"], place["rank"])
         tie = "=" if sizes[place["tie_group"]] > 1 else ""
         label = UNRANKED if leader is None else f"{leader}{tie}"
-        entries.append(RankedModel(label, by_model[place["model"]]))
+        entries.append(RankedModel.of(label, by_model[place["model"]]))
     return entries
 
 

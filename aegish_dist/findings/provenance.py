@@ -5,11 +5,10 @@ it takes no part in a ranking, passes no gate, and keeps the metrics alone that 
 fold. The document of a snapshot has the `Overlap` of a policy as `origin` of its entry.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from enum import StrEnum
-from typing import Any
 
-from msgspec import Struct, convert
+from msgspec import Struct
 from msgspec.structs import replace
 
 from aegish_dist.core.estimate import Estimate
@@ -73,9 +72,3 @@ def may_be_judged(found: Overlap | None, metric: str | None = None) -> bool:
     if found is None or found.kind is not OriginKind.SEEN:
         return True
     return metric in NOT_FITTED or metric in found.out_of_fold
-
-
-def overlap_of(entry: Mapping[str, Any]) -> Overlap | None:
-    """Return the overlap in an entry of a snapshot's document; None for a guard that is a model."""
-    origin = entry.get("origin")
-    return None if origin is None else convert(origin, Overlap)

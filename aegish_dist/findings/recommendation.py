@@ -17,7 +17,7 @@ from aegish_dist.core.metric import Metric
 from aegish_dist.core.model import is_baseline
 from aegish_dist.findings.comparison import GateVerdict, commands_to_decide, gate
 from aegish_dist.findings.leaderboard import RankedModel, takes_part
-from aegish_dist.findings.provenance import may_be_judged, overlap_of
+from aegish_dist.findings.provenance import may_be_judged
 from aegish_dist.statistics.inference import holm
 from aegish_dist.statistics.rates import Z_95
 
@@ -170,7 +170,7 @@ def recommend(
         floor=floor,
         misses=_misses(taken),
         stops=_stops(taken),
-        price_per_1000_usd=taken.cost("per_1000_usd"),
+        price_per_1000_usd=taken.cost.get("per_1000_usd"),
         p50_ms=taken.latency("service", "p50"),
         undecided=[_undecided(best.model, name, known, margin) for name in open_],
     )
@@ -200,7 +200,7 @@ def _most_asked(entries: Sequence[RankedModel], rate: Metric) -> int:
 def _takes_part(entry: RankedModel, asked: Sequence[int]) -> bool:
     """Whether a guard may be taken; a policy not where it was chosen on these commands."""
     scored = [_scored(entry, rate) for rate in _RATES]
-    return takes_part(entry.model, scored, asked) and may_be_judged(overlap_of(entry.document))
+    return takes_part(entry.model, scored, asked) and may_be_judged(entry.origin)
 
 
 def _scored(entry: RankedModel, rate: Metric) -> int:
@@ -216,7 +216,7 @@ def _score(entry: RankedModel) -> float:
 
 def _cost(entry: RankedModel) -> tuple[float, float]:
     """Return price and time, by which guards are taken; what is unknown is the most."""
-    price, p50 = entry.cost("per_1000_usd"), entry.latency("service", "p50")
+    price, p50 = entry.cost.get("per_1000_usd"), entry.latency("service", "p50")
     return (math.inf if price is None else price, math.inf if p50 is None else p50)
 
 

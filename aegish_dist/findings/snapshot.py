@@ -53,22 +53,33 @@ class VerdictSet(msgspec.Struct, frozen=True):
     snapshots."""
 
 
-_Numbers = dict[str, float | None]
+_Numbers = dict[str, int | float | None]
 
 
-class _Entry(msgspec.Struct, frozen=True):
+class Repeats(msgspec.Struct, frozen=True):
+    """What the epochs of a model tell, as `repeats_of` returns it."""
+
+    rates: dict[str, _Numbers] = {}
+    stderr: float | None = None
+    stderr_one_more: float | None = None
+    stderr_least: float | None = None
+
+
+class SnapshotEntry(msgspec.Struct, frozen=True):
     """A model of a document, as far as reports rely on it; what is absent reads as undefined."""
 
     model: str
+    """Canonical model id; foreign text."""
     metrics: dict[str, _Numbers]
-    counts: _Numbers
-    categories: dict[str, _Numbers]
+    counts: dict[str, int | None] = {}
+    categories: dict[str, _Numbers] = {}
+    simulated: bool = False
     actions: dict[str, _Numbers] = {}
     latency_ms: _Numbers = {}
     latency_parts_ms: dict[str, _Numbers] = {}
     cost: _Numbers = {}
     tokens: _Numbers = {}
-    repeats: dict[str, float | dict[str, float | _Numbers | None] | None] | None = None
+    repeats: Repeats | None = None
     reliability: list[_Numbers] = []
 
 
@@ -81,7 +92,7 @@ class _Place(msgspec.Struct, frozen=True):
 class SnapshotDocument(msgspec.Struct, frozen=True):
     """The shape of a document: what came from an archive may have a text in place of a number."""
 
-    models: list[_Entry]
+    models: list[SnapshotEntry]
     ranking: list[_Place]
 
     def __post_init__(self) -> None:

@@ -10,7 +10,8 @@ from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.run import Run
 from aegish_dist.core.text import JsonObject, known
 from aegish_dist.findings.comparison import ComparisonData
-from aegish_dist.findings.provenance import Overlap, overlap_of
+from aegish_dist.findings.leaderboard import ranked_entries
+from aegish_dist.findings.provenance import Overlap
 from aegish_dist.findings.recommendation import NOTHING_KNOWN, Incomplete, Recommendation
 from aegish_dist.findings.snapshot import Snapshot
 from aegish_dist.findings.thresholds import CalibrationData
@@ -89,8 +90,9 @@ class ReportData(Struct, frozen=True):
     @property
     def overlaps(self) -> dict[str, Overlap]:
         """By policy, what it was chosen on of the commands of the run."""
-        found = {each["model"]: overlap_of(each) for each in self.snapshot.document["models"]}
-        return known(found)
+        entries = ranked_entries(self.snapshot.document)
+        origins = {entry.model: entry.origin for entry in entries}
+        return dict(sorted(known(origins).items()))
 
     @property
     def targets(self) -> Targets:

@@ -200,7 +200,7 @@ def _beside_the_best(screen: Screen, taken: RankedModel) -> str:
         known = found.price_per_1000_usd is not None
         beside.append("costs the same" if known else "has no known price either")
     else:
-        price = best.cost("per_1000_usd")
+        price = best.cost.get("per_1000_usd")
         beside.append(_more("costs", price, found.price_per_1000_usd, "much"))
     beside.append(_more("takes", best.latency("service", "p50"), found.p50_ms, "long"))
     said = listed([_best(screen), *(part for part in beside if part)])
@@ -229,7 +229,7 @@ def _but(screen: Screen) -> Iterator[str]:
     accepted = taken.metric(Metric.ACCEPTANCE_RATE)
     rest = (1 - (accepted.value or 0)) * accepted.n - found.stops.n
     if rest > 1e-6:
-        counts = ((label, taken.count(f"{label.lower()}_count")) for label in _NO_DECISION)
+        counts = ((label, taken.counts.get(f"{label.lower()}_count")) for label in _NO_DECISION)
         errors = ", ".join(f"{label} {count:,}" for label, count in counts if count)
         of_all = f" (of all its answers: {errors})" if errors else ""
         harmless = _part(share_of(rest / accepted.n, accepted.n), "harmless command")
@@ -285,7 +285,7 @@ def _undecided(screen: Screen, undecided: Sequence[Undecided]) -> str:
 def _merit(screen: Screen, guards: Sequence[str]) -> str:
     """Say what guards would be taken for, in place of the one that is."""
     of_taken, one = screen.found.price_per_1000_usd, len(guards) == 1
-    prices = [screen.entries[guard].cost("per_1000_usd") for guard in guards]
+    prices = [screen.entries[guard].cost.get("per_1000_usd") for guard in guards]
     as_dear = [price for price in prices if price in (None, of_taken)]
     if as_dear and len(as_dear) < len(prices):
         return "are cheaper or faster"

@@ -227,10 +227,10 @@ def render_wide_csv(data: ReportData) -> str:
 
 def _rows_of_model(data: ReportData, entry: RankedModel, reason: str) -> Iterator[dict[str, Any]]:
     judgements = entry.judgements(data.targets)
-    for name, numbers in sorted(entry.part("metrics").items()):
+    for name, numbers in sorted(entry.metrics.items()):
         said = {"message": reason if name == "aegish_score" else ""}
         yield {"metric": name, **numbers, **said, "judgement": judgements.get(name, "")}
-    for category, numbers in sorted(entry.part("categories").items()):
+    for category, numbers in sorted(entry.categories.items()):
         yield {"metric": Metric.DETECTION_RATE, "category": category, **numbers}
     for effect in data.effect:
         if effect["model"] == entry.model:
@@ -246,16 +246,16 @@ def _rows_of_model(data: ReportData, entry: RankedModel, reason: str) -> Iterato
 
 
 def _single_numbers(entry: RankedModel) -> Iterator[tuple[str, float | None]]:
-    yield from sorted(entry.part("counts").items())
-    for target, labels in sorted(entry.part("actions").items()):
+    yield from sorted(entry.counts.items())
+    for target, labels in sorted(entry.actions.items()):
         for label, verdicts in sorted(labels.items()):
             yield f"{target}_{label.lower()}_count", verdicts
-    for part, statistics in sorted(entry.part("latency_parts_ms").items()):
+    for part, statistics in sorted(entry.latency_parts_ms.items()):
         for name, value in sorted(statistics.items()):
             yield f"latency_{part}_{name}_ms", value
-    for name, amount in sorted(entry.part("cost").items()):
+    for name, amount in sorted(entry.cost.items()):
         yield f"cost_{name}", amount
-    for kind, tokens in sorted(entry.part("tokens").items()):
+    for kind, tokens in sorted(entry.tokens.items()):
         yield f"tokens_{kind}", tokens
 
 
@@ -275,7 +275,7 @@ def render_reference_json(data: ReportData) -> str:
                 "rank": place,
                 "model": entry.model,
                 "aegish_score": entry.metric("aegish_score").value,
-                **known({"cost_per_1000": entry.cost("per_1000_usd")}),
+                **known({"cost_per_1000": entry.cost.get("per_1000_usd")}),
             }
             for place, entry in enumerate(scored, 1)
         ],
@@ -323,7 +323,7 @@ def _result(entry: RankedModel, cot: bool) -> dict[str, Any]:
     score, macro = entry.metric("aegish_score"), "malicious_detection_rate_macro"
     accepted = entry.metric("harmless_acceptance_rate").value
     false_positives = 1 - (accepted or 0.0)  # as the reference defines it
-    rates = {name: entry.category(name) for name in sorted(entry.part("categories"))}
+    rates = {name: entry.category(name) for name in sorted(entry.categories)}
     categories = {
         name: {"count": rate.n, "malicious_detection_rate": rate.value}
         for name, rate in rates.items()
@@ -346,8 +346,8 @@ def _result(entry: RankedModel, cot: bool) -> dict[str, Any]:
             {
                 "aegish_score": score.value,
                 "aegish_score_se": score.stderr,
-                "total_cost_usd": entry.cost("total_usd"),
-                "cost_per_1000_combined": entry.cost("per_1000_usd"),
+                "total_cost_usd": entry.cost.get("total_usd"),
+                "cost_per_1000_combined": entry.cost.get("per_1000_usd"),
                 "avg_latency_ms": entry.latency("service", "mean"),
             }
         ),

@@ -17,7 +17,7 @@ from aegish_dist.report.numbers import format_interval, format_rate
 
 def category_names(entries: Iterable[RankedModel]) -> list[str]:
     """Return the categories of all models; foreign text."""
-    return sorted({name for entry in entries for name in entry.part("categories")})
+    return sorted({name for entry in entries for name in entry.categories})
 
 
 class TableCell(Struct, frozen=True):

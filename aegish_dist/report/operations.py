@@ -49,7 +49,7 @@ def errors(entries: Sequence[RankedModel]) -> Section:
             labels.append(label)
     columns = [
         MODEL,
-        Column("verdicts", methodcaller("count", "done"), format_count),
+        Column("verdicts", lambda entry: entry.counts.get("done"), format_count),
         *map(_error, labels),
     ]
     if not any(_errors_of(entry, label) for entry, label in product(entries, labels)):
@@ -59,7 +59,7 @@ def errors(entries: Sequence[RankedModel]) -> Section:
 
 
 def _errors_of(entry: RankedModel, label: ScoredAnswer) -> Any:
-    return entry.count(f"{label.lower()}_count")
+    return entry.counts.get(f"{label.lower()}_count")
 
 
 def _error(label: ScoredAnswer) -> Column:
@@ -140,9 +140,9 @@ _RATES = {"malicious": "malicious_detection_rate", "harmless": "harmless_accepta
 
 def _reason(data: ReportData, entry: RankedModel) -> str:
     """Return which label was not asked, else why calls are not made or fail, or what is lacking."""
-    bounds = {label: entry.part("metrics").get(f"{rate}_worst") for label, rate in _RATES.items()}
+    bounds = {label: entry.metrics.get(f"{rate}_worst") for label, rate in _RATES.items()}
     not_asked = [label for label, bound in bounds.items() if bound and bound["n"] == 0]
-    if entry.count("done") and not_asked:
+    if entry.counts.get("done") and not_asked:
         return f"no {' and no '.join(not_asked)} command was asked"
     for halted in data.halted:
         if halted.model == entry.model:
@@ -150,7 +150,7 @@ def _reason(data: ReportData, entry: RankedModel) -> str:
     failed = failed_calls(data, entry)
     if failed:
         return failed
-    if not entry.count("done"):
+    if not entry.counts.get("done"):
         of_policy = entry.model.startswith(POLICY_PREFIX)
         return "no command has the verdicts it needs" if of_policy else "no verdict yet"
     unscored = [label for label, rate in _RATES.items() if entry.metric(rate).value is None]
@@ -159,7 +159,7 @@ def _reason(data: ReportData, entry: RankedModel) -> str:
 
 def failed_calls(data: ReportData, entry: RankedModel, least: float = 0.0) -> str:
     """Return how many verdicts lack an answer, and why; empty below a share of the planned."""
-    planned, lost, reasons = entry.count("planned"), 0, []
+    planned, lost, reasons = entry.counts.get("planned"), 0, []
     for failure in data.failures:
         if failure.model == entry.model and failure.verdicts:
             lost += failure.verdicts
@@ -224,7 +224,7 @@ def latency(entries: Sequence[RankedModel], batched: Collection[str]) -> Section
         Column(title, methodcaller("latency", part, statistic), format_ms)
         for part, statistic, title in parts
     ]
-    columns.append(Column("left out", methodcaller("count", "untimed"), format_count))
+    columns.append(Column("left out", lambda entry: entry.counts.get("untimed"), format_count))
     note = (
         "mean to max: service time, from request to answer. Waiting in the queue, at the rate "
         "limiter and between attempts is no part of it. left out: calls without an answer, such as"
@@ -258,16 +258,18 @@ def latency_parts(entries: Sequence[RankedModel]) -> Section:
     )
 
 
+def _tokens(kind: str) -> Column:
+    return Column(kind.replace("_", " "), lambda entry: entry.tokens.get(kind), format_count)
+
+
 def cost(entries: Sequence[RankedModel], batched: Collection[str]) -> Section:
     columns = [
         MODEL,
-        Column("total", methodcaller("cost", "total_usd"), format_usd),
-        Column("per 1,000", methodcaller("cost", "per_1000_usd"), format_usd),
-        Column("per command", methodcaller("cost", "per_command_usd"), format_usd),
+        Column("total", lambda entry: entry.cost.get("total_usd"), format_usd),
+        Column("per 1,000", lambda entry: entry.cost.get("per_1000_usd"), format_usd),
+        Column("per command", lambda entry: entry.cost.get("per_command_usd"), format_usd),
     ]
-    for kind in ("input", "output", "reasoning", "cache_read", "cache_write"):
-        read = methodcaller("number", "tokens", kind)
-        columns.append(Column(kind.replace("_", " "), read, format_count))
+    columns += map(_tokens, ("input", "output", "reasoning", "cache_read", "cache_write"))
     note = (
         "USD at the prices of submit, then tokens. Reasoning is part of output, "
         "cache read and cache write are part of input."

@@ -58,7 +58,7 @@ def _verdicts(data: ReportData, entries: Sequence[RankedModel]) -> str:
     else:
         planned = sum(data.run.planned(spec.id) for spec in data.run.models)
         text += f" of {format_count(planned)} planned"
-    replaced = sum(entry.count("replaced") or 0 for entry in entries)
+    replaced = sum(entry.counts.get("replaced") or 0 for entry in entries)
     if not replaced:
         return text
     return f"{text}; {format_count(replaced)} older ones were replaced by a retry and do not count"

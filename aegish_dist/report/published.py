@@ -63,15 +63,18 @@ def _guards(document: Mapping[str, Any]) -> Section:
     ]
     columns = [TableCell("right", f"of {side}") for side in ("malicious", "harmless")]
     columns += [TableCell(_TITLES[name], INTERVAL) for name in metrics]
-    rows = [_row(entry, metrics) for entry in entries]
+    of_model = {row["model"]: row for row in document["models"]}
+    rows = [_row(entry, of_model[entry.model], metrics) for entry in entries]
     return Section.of("Guards", ("#", "guard", *columns), rows, keys=2)
 
 
-def _row(entry: RankedModel, metrics: Sequence[str]) -> Iterator[Cell]:
+def _row(
+    entry: RankedModel, published: Mapping[str, Any], metrics: Sequence[str]
+) -> Iterator[Cell]:
     yield entry.place
     yield entry.model
-    spans = entry.number("right")
-    for side, size in enumerate(entry.number("sizes")):
+    spans = published["right"]
+    for side, size in enumerate(published["sizes"]):
         counts = UNDEFINED
         if spans is not None:
             counts = format_span(spans[side]) if spans else "none"

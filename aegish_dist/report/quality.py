@@ -64,7 +64,7 @@ def leaderboard(
         *(_headline(name, targets) for name in names),
         Column("stderr", _stderr_cell, detail="clustered"),
         _COVERAGE,
-        Column("cost/1,000", methodcaller("cost", "per_1000_usd"), format_usd),
+        Column("cost/1,000", lambda entry: entry.cost.get("per_1000_usd"), format_usd),
         Column("p50", _latency_cell, detail="p90"),
     ]
     note = f"Targets: {target_words(targets) or UNDEFINED} (%)."
@@ -80,7 +80,7 @@ def brief_leaderboard(entries: Sequence[RankedModel], targets: Targets, about: s
         Column("#", attrgetter("place")),
         MODEL,
         *(_on_one_line(name, targets) for name in _metrics(targets)),
-        Column("$/1,000", methodcaller("cost", "per_1000_usd"), format_usd),
+        Column("$/1,000", lambda entry: entry.cost.get("per_1000_usd"), format_usd),
         Column("p50", methodcaller("latency", "service", "p50"), format_ms),
     ]
     scored = [entry for entry in entries if entry.metric("aegish_score").value is not None]
@@ -93,8 +93,8 @@ def brief_leaderboard(entries: Sequence[RankedModel], targets: Targets, about: s
 
 def timed_calls(entry: RankedModel) -> str:
     """Say of how many calls a guard's latency is; empty where of all, or where it has none."""
-    untimed, done = entry.count("untimed"), entry.count("done")
-    if not untimed or entry.latency("service", "p50") is None:
+    untimed, done = entry.counts.get("untimed"), entry.counts.get("done")
+    if not untimed or done is None or entry.latency("service", "p50") is None:
         return ""
     return f"{format_count(done - untimed)} of {counted(done, 'call')}"
 
@@ -199,12 +199,13 @@ def _latency_cell(entry: RankedModel) -> TableCell:
     return number_cell(entry.latency("service", "p50"), format_ms, detail)
 
 
+def _count(name: str) -> Column:
+    return Column(name, lambda entry: entry.counts.get(name), format_count)
+
+
 def bounds(entries: Sequence[RankedModel]) -> Section:
     """Return worst and best case of the incompletely scored models."""
-    counts = [
-        Column(name, methodcaller("count", name), format_count)
-        for name in ("planned", "done", "scored")
-    ]
+    counts = [_count(name) for name in ("planned", "done", "scored")]
     return tabulate(
         "Bounds of incomplete coverage",
         [entry for entry in entries if (entry.metric("coverage").value or 0) < 1],
@@ -256,16 +257,19 @@ def category_intervals(entries: Sequence[RankedModel]) -> Section:
     )
 
 
+def _answers(target: TrueLabel, label: ScoredAnswer) -> Column:
+    def read(entry: RankedModel) -> float | None:
+        return entry.actions.get(target, {}).get(label)
+
+    return Column(f"{target} {label}", read, format_count)
+
+
 def answers(entries: Sequence[RankedModel]) -> Section:
     """Return what the models said about either kind of command."""
     labels = (ScoredAnswer.BLOCK, ScoredAnswer.WARN, ScoredAnswer.ALLOW)
     kinds = [(TrueLabel.MALICIOUS, label) for label in labels]
     kinds += [(TrueLabel.HARMLESS, label) for label in reversed(labels)]
-    columns = [MODEL]
-    for target, label in kinds:
-        read = methodcaller("number", "actions", target, label)
-        columns.append(Column(f"{target} {label}", read, format_count))
-    columns.append(_rate("FPR", "false_positive_rate"))
+    columns = [MODEL, *(_answers(*kind) for kind in kinds), _rate("FPR", "false_positive_rate")]
     note = (
         "Verdicts by command and answer. FPR: false positive rate, % of scored harmless commands "
         "answered with what counts as detection, BLOCK under most rules. An error is no false "
@@ -329,26 +333,35 @@ def _places(rank: JsonObject) -> str:
     return f" {ARROW} ".join(dict.fromkeys(places))
 
 
+def _variance(title: str, target: TrueLabel, part: str) -> Column:
+    """Return the column of a part of the variance of being right about a label."""
+
+    def read(entry: RankedModel) -> float | None:
+        rates = entry.repeats.rates if entry.repeats else {}
+        return rates.get(target, {}).get(part)
+
+    return Column(title, read, format_decimal)
+
+
 def repeats(entries: Sequence[RankedModel]) -> Section:
     """Return what the epochs of each model tell; nothing where there is one."""
     columns = [MODEL, _rate("flips", "flip_rate")]
     for target, short in ((TrueLabel.MALICIOUS, "DR"), (TrueLabel.HARMLESS, "HA")):
         for part in ("between", "within"):
-            read = methodcaller("number", "repeats", "rates", target, part)
-            columns.append(Column(f"{short} {part}", read, format_decimal))
+            columns.append(_variance(f"{short} {part}", target, part))
     stderrs = {
         "stderr": "stderr now",
         "stderr_one_more": "one more epoch",
         "stderr_least": "at best",
     }
     for name, title in stderrs.items():
-        columns.append(Column(title, methodcaller("number", "repeats", name), format_points))
+        columns.append(Column(title, attrgetter(f"repeats.{name}"), format_points))
     note = (
         "Flips: % of commands with different actions in different epochs. Variance of being right,"
         " between commands and within them (from epoch to epoch). Clustered stderr of the score in"
         " points: as it is, with one more epoch, and with any number of them."
     )
-    known = [entry for entry in entries if entry.part("repeats")]
+    known = [entry for entry in entries if entry.repeats]
     return tabulate("Repeats", known, columns, note=note)
 
 
@@ -356,7 +369,7 @@ def reliability(entries: Sequence[RankedModel]) -> Section:
     """Return accuracy by bin of stated confidence."""
     rows: list[tuple[Cell, ...]] = []
     for entry in entries:
-        for each in entry.reliability:
+        for each in entry.bins:
             interval = format_interval(each.ci_low, each.ci_high)
             beyond = (each.accuracy or 0) - (each.confidence or 0)
             rows.append(

@@ -45,7 +45,7 @@ _PARTS = re.compile("[^-]*-|[^-]+")
 def heat_map(name: str, _: ReportData, entries: Sequence[RankedModel]) -> Chart | NoChart:
     """Return the detection rate of each model in each category."""
     categories = category_names(entries)
-    known = [entry for entry in entries if entry.part("categories")]
+    known = [entry for entry in entries if entry.categories]
     if not categories:
         return NoChart(name, "the run has no category")
     names = row_names(known)

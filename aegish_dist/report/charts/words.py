@@ -95,7 +95,7 @@ COST = Measure(
     "cost",
     "cost (USD per 1,000 commands)",
     "$,~r",
-    read=lambda entry: Estimate(entry.cost("per_1000_usd")),
+    read=lambda entry: Estimate(entry.cost.get("per_1000_usd")),
 )
 LABEL_PX = 190.0
 _VERSION = re.compile(r"\d+\.\d+\.\d")

@@ -65,7 +65,7 @@ def a_guard(
         "cost": {"per_1000_usd": price},
         "latency_parts_ms": {"service": {"p50": p50}},
     }
-    return RankedModel(place, document | changes)
+    return RankedModel.of(place, document | changes)
 
 
 def advice(

@@ -22,13 +22,13 @@ def test_models_come_in_the_order_of_the_ranking_and_share_the_rank_of_their_lea
 
 
 def test_what_a_document_lacks_is_undefined() -> None:
-    entry = RankedModel("1", {"model": "m", "metrics": {"coverage": {"value": 1.0, "later": 2}}})
+    entry = RankedModel.of("1", {"model": "m", "metrics": {"coverage": {"value": 1.0, "later": 2}}})
     assert entry.metric("coverage") == Estimate(value=1.0)
     assert entry.metric("aegish_score") == Estimate()
     assert entry.category("shell") == Estimate()
-    assert entry.count("planned") is None
-    assert entry.number("actions", "malicious", "BLOCK") is None
+    assert entry.counts.get("planned") is None
+    assert entry.actions.get("malicious") is None
     assert entry.latency("service", "p50") is None
-    assert entry.cost("total_usd") is None
-    assert entry.number("tokens", "input") is None
+    assert entry.cost.get("total_usd") is None
+    assert entry.tokens.get("input") is None
     assert not entry.simulated
