@@ -115,3 +115,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     identities: Mapping[str, VerdictSet]  # by model, verdicts of its entry; not in old snapshots
     opinion: Opinion | None  # None where this version does not know the rule set
     pair_p: PairP = msgspec.field(default_factory=dict)
+
+    @property
+    def entries(self) -> list[SnapshotEntry]:
+        """The models of the document, sorted by id."""
+        return msgspec.convert(self.document["models"], list[SnapshotEntry])

@@ -149,8 +149,7 @@ def _made_alike(
         return None
     if run.imported:  # it plans nothing: its verdicts are all there is to compare
         return snapshot
-    entries = snapshot.document["models"]
-    counted = {entry["model"]: entry["counts"].get("planned") for entry in entries}
+    counted = {entry.model: entry.counts.get("planned") for entry in snapshot.entries}
     planned = {spec.id: sum(overlay.planned(run, spec.id).values()) for spec in run.models}
     return snapshot if counted == planned else None
 

@@ -77,10 +77,7 @@ def calibrate(
     guards = guards or read_guards(engine, run_id, opinion, rule, models)
     _require_both_labels(run_id, guards)
     current = known or with_policies(current_snapshot(engine, run_id, opinion), opinion, guards)
-    scores = {
-        entry["model"]: Estimate.of(entry["metrics"]["aegish_score"])
-        for entry in current.document["models"]
-    }
+    scores = {entry.model: Estimate.of(entry.metrics["aegish_score"]) for entry in current.entries}
     run = in_transaction(engine, load_run, run_id)
     return calibrated(
         run,

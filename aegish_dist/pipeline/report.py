@@ -213,8 +213,8 @@ def _recommendation(
 def _incomplete(run: Run, snapshot: Snapshot, halted: Sequence[Halted]) -> Incomplete | None:
     """Return what is missing of a run; None where nothing is."""
     missing = {
-        entry["model"]: (entry["counts"]["planned"] or 0) - (entry["counts"]["done"] or 0)
-        for entry in snapshot.document["models"]
+        entry.model: (entry.counts["planned"] or 0) - (entry.counts["done"] or 0)
+        for entry in snapshot.entries
     }
     number = sum(max(each, 0) for each in missing.values())
     if not number:
@@ -231,11 +231,11 @@ def _incomplete(run: Run, snapshot: Snapshot, halted: Sequence[Halted]) -> Incom
 def _higher_caps(run: Run, snapshot: Snapshot) -> tuple[Decimal, list[str]]:
     """Return the cap that is reached, and options with caps under which the run can end."""
     spent, needed = dict[str, Decimal](), dict[str, Decimal]()
-    for entry in snapshot.document["models"]:
-        planned, done = entry["counts"]["planned"] or 0, entry["counts"]["done"] or 0
-        cost = Decimal(str(entry["cost"]["total_usd"] or 0))
-        spent[entry["model"]] = cost
-        needed[entry["model"]] = cost * planned / done if done else Decimal()
+    for entry in snapshot.entries:
+        planned, done = entry.counts["planned"] or 0, entry.counts["done"] or 0
+        cost = Decimal(str(entry.cost["total_usd"] or 0))
+        spent[entry.model] = cost
+        needed[entry.model] = cost * planned / done if done else Decimal()
     total, most = sum(needed.values(), Decimal()), max(needed.values())
     cap, model_cap = run.caps
     of_run = cap is not None and sum(spent.values()) >= cap
@@ -347,14 +347,13 @@ def _failures(
 
 
 def _halted(run: Run, fleet: Fleet, snapshot: Snapshot) -> Iterator[Halted]:
-    entries = {entry["model"]: entry for entry in snapshot.document["models"]}
-    spent = {
-        model: Decimal(str(entry["cost"]["total_usd"] or 0)) for model, entry in entries.items()
-    }
+    entries = snapshot.entries
+    spent = {entry.model: Decimal(str(entry.cost["total_usd"] or 0)) for entry in entries}
     over = run.over_budget(spent)
-    for model, entry in entries.items():
-        counts, halt = entry["counts"], fleet.halt(run.run_id, model)
-        if counts["done"] >= counts["planned"]:
+    for entry in entries:
+        model = entry.model
+        halt = fleet.halt(run.run_id, model)
+        if (entry.counts["done"] or 0) >= (entry.counts["planned"] or 0):
             continue
         if run.held is not None:
             yield Halted(model, run.held.value)

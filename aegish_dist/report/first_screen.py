@@ -83,15 +83,15 @@ def state_line(data: ReportData) -> str:
 
 def state(data: ReportData) -> str:
     """Say what was asked when, and whether answers are missing."""
-    run = data.run
+    run, entries = data.run, data.snapshot.entries
     attacks = sum(dataset.malicious for dataset in run.datasets)
     last = data.answered[-1] if data.answered else run.created_at
     parts = [
-        counted(len(data.snapshot.document["models"]), "guard"),
+        counted(len(entries), "guard"),
         f"{counted(run.samples, 'command')} ({counted(attacks, 'attack')})",
         f"{last.astimezone(UTC):%Y-%m-%d}",
     ]
-    if any(entry.get("simulated") for entry in data.snapshot.document["models"]):
+    if any(entry.simulated for entry in entries):
         parts.append("SIMULATED answers")
     missing = data.incomplete
     if missing is not None:
