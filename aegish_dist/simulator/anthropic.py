@@ -4,6 +4,7 @@ import time
 
 from aegish_dist.core.text import JsonObject
 from aegish_dist.core.verdict import Completion, Usage
+from aegish_dist.errors import InputError
 from aegish_dist.simulator import dialect
 
 _WORDS = dialect.WORDS["anthropic"]
@@ -19,25 +20,20 @@ def route(path: str) -> str | None:
     return None
 
 
-def read(body: JsonObject, model: str) -> dialect.ChatRequest | dialect.ErrorAnswer:
-    found = dialect.conversation(
+def read(body: JsonObject, model: str) -> dialect.ChatRequest:
+    user, chars = dialect.conversation(
         body.get("model"), body.get("stream"), body.get("messages"), "content"
     )
-    if isinstance(found, dialect.ErrorAnswer):
-        return found
     if (limit := dialect.as_limit(body.get("max_tokens"))) is None:
-        return dialect.refusal("max_tokens: Input should be a valid integer", "max_tokens")
-    form = _form(body)
-    if isinstance(form, dialect.ErrorAnswer):
-        return form
+        raise InputError("max_tokens: Input should be a valid integer", field="max_tokens")
     system = body.get("system", "")
-    prompt_chars = len(dialect.text_of(system) or "") + found[1]
+    prompt_chars = len(dialect.text_of(system) or "") + chars
     return dialect.ChatRequest(
-        body["model"], found[0], prompt_chars, _cacheable_chars(system), limit, form
+        body["model"], user, prompt_chars, _cacheable_chars(system), limit, _form(body)
     )
 
 
-def _form(body: JsonObject) -> dialect.Form | dialect.ErrorAnswer:
+def _form(body: JsonObject) -> dialect.Form:
     choice = dialect.inner(body, "tool_choice")
     wanted = dialect.inner(body, "output_config", "format")
     if choice.get("type") == "tool":

@@ -18,6 +18,7 @@ from aegish_dist.core.model import WireFormat
 from aegish_dist.core.outcome import ErrorClass, StopKind
 from aegish_dist.core.text import JsonObject
 from aegish_dist.core.verdict import Completion, Usage
+from aegish_dist.errors import InputError
 from aegish_dist.simulator.config import Fault
 
 _OPENING = "<command>"
@@ -72,10 +73,6 @@ class ErrorAnswer(Struct, frozen=True):
     """Seconds that the client is asked to wait; None to ask nothing."""
 
 
-def refusal(words: str, param: str | None = None) -> ErrorAnswer:
-    return ErrorAnswer(ErrorClass.BAD_REQUEST, words, param)
-
-
 class Allowance(Struct, frozen=True):
     """State of a rate limit, as headers state it."""
 
@@ -127,8 +124,8 @@ class Dialect(Protocol):
     def route(self, path: str) -> str | None:
         """Return the model that a path names, empty for none; None for a path of another format."""
 
-    def read(self, body: JsonObject, model: str) -> ChatRequest | ErrorAnswer:
-        """Validate a request."""
+    def read(self, body: JsonObject, model: str) -> ChatRequest:
+        """Validate a request; an InputError says why the provider refuses it."""
 
     def answer_body(self, answer: Completion, call: Call) -> JsonObject:
         """Return the body of HTTP 200.
@@ -179,23 +176,23 @@ def text_of(content: object) -> str | None:
 
 def conversation(
     model: object, stream: object, messages: object, key: str, role: str = ""
-) -> tuple[str, int] | ErrorAnswer:
-    """Return the user's last message and the characters of all, or why there is no such thing.
+) -> tuple[str, int]:
+    """Return the user's last message and the characters of all.
 
     A message has its content under the key; a message without a role has `role`.
     """
     if not isinstance(model, str) or not model:
-        return refusal("model: Field required", "model")
+        raise InputError("model: Field required", field="model")
     if stream:
-        return refusal("stream: Streaming is not supported", "stream")
+        raise InputError("stream: Streaming is not supported", field="stream")
     if not isinstance(messages, list) or not messages:
-        return refusal("messages: Field required", "messages")
+        raise InputError("messages: Field required", field="messages")
     user = ""
     chars = 0
     for place, message in enumerate(messages):
         text = text_of(message.get(key)) if isinstance(message, dict) else None
         if text is None:
-            return refusal(f"messages.{place}.{key}: Field required", "messages")
+            raise InputError(f"messages.{place}.{key}: Field required", field="messages")
         chars += len(text)
         if message.get("role", role) == "user":
             user = text
@@ -229,8 +226,8 @@ def form(
     *,
     closed: bool = True,
     refused: Collection[str] = (),
-) -> Form | ErrorAnswer:
-    """Return what a schema demands, or say why the provider refuses the schema.
+) -> Form:
+    """Return what a schema demands, unless the provider refuses it.
 
     Args:
         closed: Every property is required and no other allowed.
@@ -238,15 +235,18 @@ def form(
     """
     properties = inner(schema, "properties")
     if not isinstance(schema, dict) or schema.get("type") != "object" or not properties:
-        return refusal(f"{field}: the schema must have type 'object' and properties", field)
+        words = "the schema must have type 'object' and properties"
+        raise InputError(f"{field}: {words}", field=field)
     missing = properties.keys() - map(str, schema.get("required") or ())
     if closed and (missing or schema.get("additionalProperties") is not False):
-        return refusal(f"{field}: 'required' must name every property, and allow no other", field)
+        words = "'required' must name every property, and allow no other"
+        raise InputError(f"{field}: {words}", field=field)
     for name in properties:
         each = inner(properties, name)
         known = str(each.get("type")) in _TYPES or "enum" in each
         if not known or not each.keys().isdisjoint(refused):
-            return refusal(f"{field}: property '{name}' has no known type or keyword", field)
+            words = f"property '{name}' has no known type or keyword"
+            raise InputError(f"{field}: {words}", field=field)
     return Form(is_json=True, tool=tool)
 
 

@@ -3,6 +3,7 @@
 from aegish_dist.core.outcome import ErrorClass, StopKind
 from aegish_dist.core.text import JsonObject
 from aegish_dist.core.verdict import Completion, Usage
+from aegish_dist.errors import InputError
 from aegish_dist.simulator import dialect
 
 _RPC = "type.googleapis.com/google.rpc."
@@ -25,30 +26,26 @@ def route(path: str) -> str | None:
     return None
 
 
-def read(body: JsonObject, model: str) -> dialect.ChatRequest | dialect.ErrorAnswer:
-    found = dialect.conversation(
+def read(body: JsonObject, model: str) -> dialect.ChatRequest:
+    user, chars = dialect.conversation(
         model, model.endswith(_STREAM_VERB), body.get("contents"), "parts", role="user"
     )
-    if isinstance(found, dialect.ErrorAnswer):
-        return found
     system = dialect.inner(body, "systemInstruction") or dialect.inner(body, "system_instruction")
     system_chars = len(dialect.text_of(system.get("parts")) or "")
     limit = dialect.as_limit(dialect.inner(body, "generationConfig").get("maxOutputTokens"))
-    form = _form(body)
-    if isinstance(form, dialect.ErrorAnswer):
-        return form
-    chars = system_chars + found[1]
-    return dialect.ChatRequest(model, found[0], chars, system_chars, limit, form)
+    prompt_chars = system_chars + chars
+    return dialect.ChatRequest(model, user, prompt_chars, system_chars, limit, _form(body))
 
 
-def _form(body: JsonObject) -> dialect.Form | dialect.ErrorAnswer:
+def _form(body: JsonObject) -> dialect.Form:
     calling = dialect.inner(body, "toolConfig", "functionCallingConfig")
     if calling.get("mode") == "ANY":
         groups = dialect.listed(body, "tools")
         known = [each for group in groups for each in dialect.listed(group, "functionDeclarations")]
         called = known[0] if known else {}
         if calling.get("allowedFunctionNames", [called.get("name")]) != [called.get("name")]:
-            return dialect.refusal("allowed_function_names: unknown function", "toolConfig")
+            words = "allowed_function_names: unknown function"
+            raise InputError(words, field="toolConfig")
         # The vendor's own client sends the second form.
         schema = called.get("parametersJsonSchema", called.get("parameters_json_schema"))
         return dialect.form(schema, "tools", str(called.get("name")), closed=False)
@@ -57,7 +54,7 @@ def _form(body: JsonObject) -> dialect.Form | dialect.ErrorAnswer:
         return dialect.Form()
     if wanted.get("responseMimeType") != "application/json":
         words = "response_mime_type: a response schema needs 'application/json'"
-        return dialect.refusal(words, "generationConfig")
+        raise InputError(words, field="generationConfig")
     return dialect.form(schema, "generationConfig", closed=False)
 
 

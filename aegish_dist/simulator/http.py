@@ -6,6 +6,7 @@ The score grows with the danger. A path names the persona: `/classify/careful`.
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.text import JsonObject
 from aegish_dist.core.verdict import Completion
+from aegish_dist.errors import InputError
 from aegish_dist.opinions.parsing import parse
 from aegish_dist.simulator import dialect
 
@@ -23,10 +24,10 @@ def route(path: str) -> str | None:
     return None
 
 
-def read(body: JsonObject, model: str) -> dialect.ChatRequest | dialect.ErrorAnswer:
+def read(body: JsonObject, model: str) -> dialect.ChatRequest:
     text = body.get("text")
     if not isinstance(text, str):
-        return dialect.refusal("text: Field required", "text")
+        raise InputError("text: Field required", field="text")
     return dialect.ChatRequest(model, text, len(text), 0)
 
 

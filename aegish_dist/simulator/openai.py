@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.text import JsonObject
 from aegish_dist.core.verdict import Completion, Usage
+from aegish_dist.errors import InputError
 from aegish_dist.opinions.parsing import parse
 from aegish_dist.simulator import dialect
 
@@ -27,21 +28,24 @@ def route(path: str) -> str | None:
     return None
 
 
-def read(body: JsonObject, model: str) -> dialect.ChatRequest | dialect.ErrorAnswer:
+def read(body: JsonObject, model: str) -> dialect.ChatRequest:
     named = body.get("model") or model
-    found = dialect.conversation(named, body.get("stream"), body.get("messages"), "content")
-    if isinstance(found, dialect.ErrorAnswer):
-        return found
-    user, prompt_chars = found
+    user, prompt_chars = dialect.conversation(
+        named, body.get("stream"), body.get("messages"), "content"
+    )
     limit = dialect.as_limit(body.get("max_completion_tokens", body.get("max_tokens")))
-    form = _form(body)
-    if isinstance(form, dialect.ErrorAnswer):
-        return form
-    return dialect.ChatRequest(named, user, prompt_chars, prompt_chars - len(user), limit, form)
+    return dialect.ChatRequest(
+        named, user, prompt_chars, prompt_chars - len(user), limit, _form(body)
+    )
 
 
-def _form(body: JsonObject) -> dialect.Form | dialect.ErrorAnswer:
-    form: dialect.Form | dialect.ErrorAnswer = dialect.Form()
+def _form(body: JsonObject) -> dialect.Form:
+    top = body.get("top_logprobs", 0)
+    wants = body.get("logprobs")
+    if not isinstance(top, int) or not 0 <= top <= MOST_LOGPROBS or (top and wants is not True):
+        words = f"top_logprobs must be from 0 to {MOST_LOGPROBS}, and logprobs true"
+        raise InputError(words, field="top_logprobs")
+    form = dialect.Form()
     wanted = dialect.inner(body, "response_format")
     if forced := dialect.inner(body, "tool_choice", "function").get("name"):
         functions = [dialect.inner(each, "function") for each in dialect.listed(body, "tools")]
@@ -50,12 +54,7 @@ def _form(body: JsonObject) -> dialect.Form | dialect.ErrorAnswer:
     elif wanted.get("type") == "json_schema":
         schema = dialect.inner(wanted, "json_schema")
         form = dialect.form(schema.get("schema") if schema.get("name") else None, "response_format")
-    top = body.get("top_logprobs", 0)
-    wants = body.get("logprobs")
-    if not isinstance(top, int) or not 0 <= top <= MOST_LOGPROBS or (top and wants is not True):
-        words = f"top_logprobs must be from 0 to {MOST_LOGPROBS}, and logprobs true"
-        return dialect.refusal(words, "top_logprobs")
-    if wants is True and isinstance(form, dialect.Form):
+    if wants is True:
         return replace(form, top_logprobs=top)
     return form
 

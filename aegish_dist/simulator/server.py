@@ -24,15 +24,15 @@ from msgspec.structs import asdict
 
 from aegish_dist.core.model import HTTP_FORMATS
 from aegish_dist.core.outcome import ErrorClass
+from aegish_dist.core.text import JsonObject
 from aegish_dist.core.verdict import Recording
-from aegish_dist.errors import ConfigError
+from aegish_dist.errors import ConfigError, InputError
 from aegish_dist.simulator.behaviour import Replay, SimulatedModel
 from aegish_dist.simulator.bill import Bill
 from aegish_dist.simulator.config import HOST, LOOPBACK_NAMES, SimulatorConfig
 from aegish_dist.simulator.dialect import (
     UNLIMITED,
     UNREADABLE,
-    ChatRequest,
     ErrorAnswer,
     Exchange,
     dialect_of,
@@ -102,9 +102,14 @@ class Simulator:
         return f"{self._process}{next(self._serial):010x}"
 
     async def _complete(self, exchange: Exchange, path_model: str) -> web.StreamResponse:
-        chat = self._read(exchange, await exchange.request.read(), path_model)
-        if isinstance(chat, ErrorAnswer):
-            return exchange.refuse(chat, path_model, UNLIMITED)
+        content = await exchange.request.read()
+        if not exchange.is_authorised:
+            return exchange.refuse(ErrorAnswer(ErrorClass.AUTH), path_model, UNLIMITED)
+        try:
+            chat = exchange.dialect.read(_json_object(content), path_model)
+        except InputError as error:
+            refused = ErrorAnswer(ErrorClass.BAD_REQUEST, error.what, error.field)
+            return exchange.refuse(refused, path_model, UNLIMITED)
         model = self.model(chat.model)
         self.stats.requests[chat.model] += 1
         throttled = model.admit(asyncio.get_running_loop().time())
@@ -125,24 +130,21 @@ class Simulator:
         self.stats.bill.charge(chat.model, response.outcome.usage, readable=readable)
         return await exchange.deliver(response.outcome, model.allowance, response.fault)
 
-    def _read(
-        self, exchange: Exchange, content: bytes, path_model: str
-    ) -> ChatRequest | ErrorAnswer:
-        if not exchange.is_authorised:
-            return ErrorAnswer(ErrorClass.AUTH)
-        try:
-            body = json.loads(content)
-        except (ValueError, RecursionError):
-            return ErrorAnswer(ErrorClass.BAD_REQUEST, "The request body is not valid JSON.")
-        if not isinstance(body, dict):
-            return ErrorAnswer(ErrorClass.BAD_REQUEST, "The request body is not a JSON object.")
-        return exchange.dialect.read(body, path_model)
-
     def model(self, name: str) -> SimulatedModel:
         if name not in self._models:
             now_s = asyncio.get_running_loop().time()
             self._models[name] = SimulatedModel(name, self.config, self._replay, now_s)
         return self._models[name]
+
+
+def _json_object(content: bytes) -> JsonObject:
+    try:
+        body = json.loads(content)
+    except (ValueError, RecursionError):
+        raise InputError("The request body is not valid JSON.") from None
+    if not isinstance(body, dict):
+        raise InputError("The request body is not a JSON object.")
+    return body
 
 
 # Room for a whole fleet that connects at the same moment; the kernel caps it further.

@@ -23,15 +23,15 @@ _UNANSWERED = {Unanswered.EXPIRED: "expired", Unanswered.CANCELLED: "canceled"}
 async def _create(call: batches.BatchCall) -> batches.Reply:
     entries = (await call.json(MAX_BYTES)).get("requests")
     if not isinstance(entries, list) or not entries:
-        return dialect.refusal("requests: Field required")
+        return batches.refusal("requests: Field required")
     if len(entries) > MAX_REQUESTS:
-        return dialect.refusal(f"requests: List should have at most {MAX_REQUESTS} items")
+        return batches.refusal(f"requests: List should have at most {MAX_REQUESTS} items")
     names: set[str] = set()
     for place, entry in enumerate(entries):
         if (problem := _problem(entry, names)) is not None:
-            return dialect.refusal(f"requests.{place}.{problem}")
+            return batches.refusal(f"requests.{place}.{problem}")
         names.add(entry["custom_id"])
-    requests = ((each["custom_id"], read(each["params"], "")) for each in entries)
+    requests = ((each["custom_id"], batches.read(read, each["params"], "")) for each in entries)
     return _describe(call.store.create(requests, {}, size=len(entries)), call)
 
 
@@ -65,7 +65,7 @@ def _cancel(batch: batches.SimulatedBatch, call: batches.BatchCall) -> batches.R
 
 def _results(batch: batches.SimulatedBatch, _call: batches.BatchCall) -> batches.Reply:
     if not batch.has_ended:
-        return dialect.refusal("Results are available once the batch has ended.")
+        return batches.refusal("Results are available once the batch has ended.")
     return web.Response(body=batch.written(_line_body), content_type="application/x-jsonl")
 
 

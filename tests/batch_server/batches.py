@@ -32,6 +32,7 @@ from aegish_dist.core.batches import Unanswered
 from aegish_dist.core.model import HTTP_FORMATS, WireFormat
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.verdict import Completion
+from aegish_dist.errors import InputError
 from aegish_dist.simulator.behaviour import SimulatedModel
 from aegish_dist.simulator.config import REFUSALS, Fault, pick
 from aegish_dist.simulator.dialect import (
@@ -64,6 +65,20 @@ whole, and no request was begun."""
 
 NamedRequest = tuple[str, ChatRequest | ErrorAnswer]
 """A request of a batch; an error when it is not valid, which fails this request alone."""
+
+
+def refusal(words: str, param: str | None = None) -> ErrorAnswer:
+    return ErrorAnswer(ErrorClass.BAD_REQUEST, words, param)
+
+
+def read(
+    reader: Callable[[dict[str, Any], str], ChatRequest], body: dict[str, Any], model: str
+) -> ChatRequest | ErrorAnswer:
+    """Read a request of a batch, with the reader of its dialect."""
+    try:
+        return reader(body, model)
+    except InputError as error:
+        return refusal(error.what, error.field)
 
 
 class BatchProblem(Struct, frozen=True):

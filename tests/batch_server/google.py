@@ -45,10 +45,10 @@ async def _upload(call: batches.BatchCall) -> batches.Reply:
     upload = call.store.uploads.get(call.request.query["upload_id"])
     content = await call.body(MAX_FILE_BYTES)
     if upload is None or content is None:
-        return dialect.refusal("No such upload, or it is too large.")
+        return batches.refusal("No such upload, or it is too large.")
     name, received = upload
     if call.request.headers.get("X-Goog-Upload-Offset", "") != str(len(received)):
-        return dialect.refusal("The offset of the upload is not where it ended.")
+        return batches.refusal("The offset of the upload is not where it ended.")
     received += content
     if "finalize" not in command:
         return dialect.json_response(200, {}, {"X-Goog-Upload-Status": "active"})
@@ -70,7 +70,7 @@ async def _upload(call: batches.BatchCall) -> batches.Reply:
 
 async def _begin_upload(call: batches.BatchCall, command: str) -> batches.Reply:
     if command != "start":
-        return dialect.refusal("Only resumable uploads are supported.")
+        return batches.refusal("Only resumable uploads are supported.")
     body = await call.json()
     upload = batches.new_id()
     call.store.uploads[upload] = (
@@ -118,7 +118,7 @@ def _file_requests(content: bytes, model: str) -> batches.Source:
             words = f"Line {number} of the input file is not a JSON object."
             yield batches.BatchProblem("INVALID_ARGUMENT", words, number)
             return
-        yield str(entry.get("key", "")), read(dialect.inner(entry, "request"), model)
+        yield str(entry.get("key", "")), batches.read(read, dialect.inner(entry, "request"), model)
     if not number:
         yield batches.BatchProblem("INVALID_ARGUMENT", "The input file is empty.")
 

@@ -20,16 +20,16 @@ _ENDPOINT = "/v1/chat/completions"
 async def _upload(call: batches.BatchCall) -> batches.Reply:
     length = call.request.content_length
     if length is None or length > MAX_BYTES:
-        return dialect.refusal(f"File exceeds the maximum of {MAX_BYTES} bytes.", "file")
+        return batches.refusal(f"File exceeds the maximum of {MAX_BYTES} bytes.", "file")
     parts: dict[str, tuple[str, bytes]] = {}
     try:
         reader = MultipartReader(call.request.headers, call.request.content)
         while isinstance(part := await reader.next(), BodyPartReader):
             parts[part.name or ""] = part.filename or "", bytes(await part.read())
     except (ValueError, AssertionError) as error:
-        return dialect.refusal(f"Could not parse the multipart form: {error}", "file")
+        return batches.refusal(f"Could not parse the multipart form: {error}", "file")
     if "file" not in parts or parts.get("purpose") != ("", b"batch"):
-        return dialect.refusal("A form with a file and the purpose 'batch' is required.", "purpose")
+        return batches.refusal("A form with a file and the purpose 'batch' is required.", "purpose")
     name, content = parts["file"]
     file = call.store.add_file(name, "batch", content)
     return {
@@ -62,7 +62,7 @@ async def _create(call: batches.BatchCall) -> batches.Reply:
     }
     wrong = next((field for field, holds in usable.items() if not holds), None)
     if wrong or file is None:
-        return dialect.refusal(f"Invalid value for '{wrong}'.", wrong)
+        return batches.refusal(f"Invalid value for '{wrong}'.", wrong)
     facts = {"input_file_id": f"file-{file.id}", "metadata": body.get("metadata")}
     return _describe(call.store.create(_requests(file.content), facts, _leave_files), call)
 
@@ -84,7 +84,7 @@ def _requests(content: bytes) -> batches.Source:
             )
             continue
         names.add(entry["custom_id"])
-        yield entry["custom_id"], read(entry["body"], "")
+        yield entry["custom_id"], batches.read(read, entry["body"], "")
 
 
 def _problem(entry: dict[str, Any], names: set[str]) -> str | None:
@@ -130,7 +130,7 @@ def _line_body(line: batches.BatchAnswer, call: dialect.Call) -> dict[str, Any]:
 
 def _cancel(batch: batches.SimulatedBatch, call: batches.BatchCall) -> batches.Reply:
     if batch.has_ended:
-        return dialect.refusal(f"Cannot cancel a batch with status '{batch.phase}'.")
+        return batches.refusal(f"Cannot cancel a batch with status '{batch.phase}'.")
     batch.cancel()
     return _describe(batch, call)
 

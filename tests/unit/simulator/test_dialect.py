@@ -8,6 +8,7 @@ from msgspec import convert
 
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.verdict import Completion, Usage
+from aegish_dist.errors import InputError
 from aegish_dist.simulator import anthropic, google, openai
 from aegish_dist.simulator.dialect import (
     Allowance,
@@ -43,13 +44,13 @@ def test_a_long_prefix_counts_as_cached() -> None:
 
 @pytest.mark.parametrize("recorded", lines_of("simulated_requests.jsonl"), ids=itemgetter("wire"))
 def test_a_request_is_read_or_refused(recorded: dict[str, Any]) -> None:
-    found = DIALECTS[recorded["wire"]].read(recorded["body"], recorded["model"])
+    read = DIALECTS[recorded["wire"]].read
     if recorded["read"] is not None:
-        assert found == convert(recorded["read"], ChatRequest)
+        assert read(recorded["body"], recorded["model"]) == convert(recorded["read"], ChatRequest)
     else:
-        assert isinstance(found, ErrorAnswer)
-        assert found.error_class is ErrorClass.BAD_REQUEST
-        assert found.message
+        with pytest.raises(InputError) as raised:
+            read(recorded["body"], recorded["model"])
+        assert raised.value.what
 
 
 @pytest.mark.parametrize("recorded", lines_of("simulated_answers.jsonl"), ids=itemgetter("what"))
