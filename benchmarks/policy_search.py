@@ -21,11 +21,22 @@ the winner is found to reach its true score: by its numbers on the commands that
 by its estimate out of fold, as `--fail-under` judges; and by the gate on fresh commands, against
 the first guard with the true difference as the margin. `gain` is the true difference to this guard,
 `gate` how often the winner ships on fresh commands with a margin of two points.
+
+`--typed` asks the same of the commands that a user types, in a store of its own: the answers are
+imported, the winner written, then judged at its true score on the commands that it was chosen on.
+`passes` counts the runs whose `report --fail-under` ends with 0, `ships` those whose
+`compare --gate` does; a policy is written in `winners` of them. A run takes ten seconds.
 """
 
+import json
+import os
 import resource
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import click
@@ -37,6 +48,7 @@ from numpy.typing import NDArray
 from aegish_dist.core.estimate import Difference, Judgement
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.findings.comparison import GateVerdict, gate
+from aegish_dist.opinions.opinion_files import read_policy
 from aegish_dist.opinions.policy import Policy, Stage, apply_policy
 from aegish_dist.opinions.scoring import DEFAULT_RULE
 from aegish_dist.opinions.suspicion import Decision, Guard, Guards
@@ -210,6 +222,85 @@ def difference(guards: Guards, first: str, policy: Policy) -> Difference:
     return compare_samples(pair, DEFAULT_RULE.composite).metrics["aegish_score"]
 
 
+def typed(world: World, runs: int) -> dict[str, str]:
+    """Return how often the winner of a search passes at its true score by what a user types."""
+    further = drawn(world, np.random.default_rng(99), FURTHER, FURTHER // 4)
+    first = further.guards[0].name
+    known = true_score(Policy("first", 1, (Stage((first,)),)), further)
+    winners = passes = ships = 0
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)  # the database may be of another user
+        written = Path(folder, "winner.toml")
+        for seed in range(runs):
+            generator = np.random.default_rng([seed, world.commands])
+            guards = drawn(world, generator, world.commands, world.binaries)
+            lines = Path(folder, "answers.jsonl")
+            lines.write_text("".join(verdict_lines(guards)))
+            name = f"run-{seed}"
+            aegish(folder, "verdicts", "import", lines, "--name", name)
+            written.unlink(missing_ok=True)
+            aegish(folder, "policies", "search", "--run-id", name, "--write", written)
+            if not written.exists():
+                continue
+            winners += 1
+            policy = read_policy(written)
+            winner = f"policy/{policy.name}"
+            truth = true_score(policy, further)
+            judge = ("--run-id", name, "--policy", written)
+            limit = f"aegish_score={truth}"
+            reported = aegish(folder, "report", *judge, "--models", winner, "--fail-under", limit)
+            passes += reported == 0
+            margin = max(known - truth, 1e-6)  # a better winner has no margin that can be typed
+            gate = ("--gate", "--margin", margin)
+            compared = aegish(folder, "compare", *judge, "--models", f"{first},{winner}", *gate)
+            ships += compared == 0
+    return {
+        "commands": str(world.commands),
+        "runs": str(runs),
+        "winners": str(winners),
+        "passes": str(passes),
+        "ships": str(ships),
+    }
+
+
+def verdict_lines(guards: Guards) -> Iterator[str]:
+    """Write the verdicts of guards as `verdicts import` reads them."""
+    for one in guards.guards:
+        for decision, finding, suspicion in zip(
+            guards.decisions, one.findings, one.suspicion, strict=True
+        ):
+            assert finding is not None
+            assert suspicion is not None
+            confidence = suspicion - 2 if finding is OutcomeDetail.BLOCK else -suspicion
+            answer = {"action": finding.value, "confidence": max(0.0, confidence)}
+            line = {
+                "model": one.name,
+                "dataset": "drawn",
+                "command": guards.commands[decision.sample],
+                "target": "malicious" if decision.dangerous else "harmless",
+                "category": "any" if decision.dangerous else None,
+                "cluster": decision.cluster,
+                "epoch": decision.epoch,
+                "completion": json.dumps(answer),
+                "latency_ms": 1,
+            }
+            yield json.dumps(line) + "\n"
+
+
+def aegish(home: str, *words: object) -> int:
+    """Run a command in a store of its own and return its exit code."""
+    done = subprocess.run(
+        [sys.executable, "-m", "aegish_dist", *map(str, words)],
+        env={**os.environ, "AEGISH_DIST_HOME": home},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode not in (0, 4, 5):
+        sys.exit(f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return done.returncode
+
+
 EQUAL = [
     World(guards=4, commands=commands, binaries=max(20, commands // 4), skills=(2.6, 2.6))
     for commands in (60, 200)
@@ -221,7 +312,11 @@ GAINING = World(guards=4, commands=200, binaries=50, shared=0.0, skills=(1.9, 1.
 @click.option("--runs", default=200, show_default=True, help="Runs of each world.")
 @click.option("--time", "timed", is_flag=True, help="Measure time and memory alone.")
 @click.option("--judged", "passing", is_flag=True, help="Look at how winners are judged alone.")
-def main(runs: int, timed: bool, passing: bool) -> None:
+@click.option("--typed", "by_command", is_flag=True, help="Judge winners by commands alone.")
+def main(runs: int, timed: bool, passing: bool, by_command: bool) -> None:
+    if by_command:
+        print_table("4 equal guards", [typed(world, runs) for world in EQUAL])
+        return
     if passing:
         print_table(f"{runs} runs of 4 guards", [judged(w, runs) for w in (*EQUAL, GAINING)])
         return
