@@ -528,19 +528,6 @@ def _xml(text: str, *, quote: bool = True) -> str:
 COMPARISON_FORMATS = ("table", "markdown", "csv", "json")
 
 
-def drawn(form: str, report: Report, *, width: int | None, color: bool) -> str:
-    """Return sections as a table of that width, as Markdown or as LaTeX."""
-    if form == "table":
-        return draw_table(report, width, color)
-    if form == "markdown":
-        from aegish_dist.report.markdown import draw_markdown  # noqa: PLC0415  for pages of others
-
-        return draw_markdown(report)
-    from aegish_dist.report.latex import draw_latex  # noqa: PLC0415  for papers alone
-
-    return draw_latex(report)
-
-
 def render_comparison(
     data: ComparisonData,
     format: str,
@@ -562,4 +549,8 @@ def render_comparison(
     if format == "json":
         return printable_json(comparison_document(data)) + "\n"
     report = build_comparison(data, all_pairs=all_pairs)
-    return drawn(format, report, width=width, color=color)
+    if format == "table":
+        return draw_table(report, width, color)
+    from aegish_dist.report.markdown import draw_markdown  # noqa: PLC0415  for pages of others
+
+    return draw_markdown(report)

@@ -23,7 +23,7 @@ from aegish_dist.core.text import known, printable_json
 from aegish_dist.errors import ReportError
 from aegish_dist.findings.leaderboard import RankedModel, ranked_entries
 from aegish_dist.opinions.opinion import Opinion, record_of
-from aegish_dist.report.comparison import comparison_document, drawn
+from aegish_dist.report.comparison import comparison_document
 from aegish_dist.report.csv import csv_text, failures_document, in_json_types, spreadsheet_safe
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.first_screen import recommendation_document
@@ -31,6 +31,7 @@ from aegish_dist.report.operations import SERVICE_STATISTICS, reasons
 from aegish_dist.report.origins import policies_document
 from aegish_dist.report.provenance import reproduction
 from aegish_dist.report.sections import BRIEF, SECTION_NAMES, build_report, one_screen
+from aegish_dist.report.table import draw_table
 from aegish_dist.report.thresholds import calibration_document, threshold_document
 
 IN_SECTIONS = {"table": BRIEF, "markdown": SECTION_NAMES, "latex": BRIEF}
@@ -56,10 +57,7 @@ def render(
         color: Whether to emit ANSI colours; only tables use it.
     """
     if format in IN_SECTIONS:
-        brief = format == "table" and sections is None
-        chosen = IN_SECTIONS[format] if sections is None else sections
-        report = one_screen(data) if brief else build_report(data, chosen)
-        return drawn(format, report, width=width, color=color)
+        return _in_sections(data, format, sections, width, color=color)
     match format:
         case "csv":
             return csv_text(COLUMNS, csv_rows(data))
@@ -74,6 +72,28 @@ def render(
 
             return "".join(render_page(data))
     raise ReportError(f"unknown report format '{format}': choose one of {', '.join(FORMATS)}")
+
+
+def _in_sections(
+    data: ReportData,
+    format: str,
+    sections: Collection[str] | None,
+    width: int | None,
+    *,
+    color: bool,
+) -> str:
+    if format == "table" and sections is None:
+        return draw_table(one_screen(data), width, color)
+    report = build_report(data, IN_SECTIONS[format] if sections is None else sections)
+    if format == "table":
+        return draw_table(report, width, color)
+    if format == "markdown":
+        from aegish_dist.report.markdown import draw_markdown  # noqa: PLC0415  for pages of others
+
+        return draw_markdown(report)
+    from aegish_dist.report.latex import draw_latex  # noqa: PLC0415  for papers alone
+
+    return draw_latex(report)
 
 
 def render_json(data: ReportData) -> str:

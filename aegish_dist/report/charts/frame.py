@@ -19,6 +19,7 @@ from aegish_dist.report.charts.vega_lite import (
     LINE,
     PAPER,
     TEXT_PX,
+    Chart,
     Json,
     layer,
     number,
@@ -206,8 +207,8 @@ def _is_free(
 
 
 WIDTH, HEIGHT, TALL = 640.0, 400.0, 560.0
-LEFT_PX, WHOLE_PX = 44.0, WIDTH + 80
-"""What the upright axis takes on the left, and the width of all."""
+_LEFT_PX = 44.0
+"""What the upright axis takes on the left."""
 _LOGARITHMIC_FROM = 12
 """The ratio of the greatest amount to the least one."""
 
@@ -308,16 +309,25 @@ class Frame(Struct, frozen=True):
         shown = "\n".join(label.text for label in placed).split("\n")
         return layers, [point.text for point in points if point.text not in shown]
 
-    def view(self, layers: Sequence[Json], **look: Any) -> Json:
-        """Return a view with both axes, over which layers lie in pixels."""
+    def chart(
+        self,
+        name: str,
+        title: str,
+        caption: str,
+        description: str,
+        layers: Sequence[Json],
+        **look: Any,
+    ) -> Chart:
+        """Return a plot with both axes, over which layers lie in pixels."""
         x, y = self.x.channel("x", **look), self.y.channel("y")
         axes = layer([{}], "point", {"opacity": 0}, x=x, y=y)
-        return {
+        view = {
             "width": self.x.pixels,
             "height": self.y.pixels,
             "layer": [axes, *layers],
             "resolve": {"axis": {"x": "independent", "y": "independent"}},
         }
+        return Chart(name, title, caption, description, view, _LEFT_PX, WIDTH + 80)
 
 
 def in_pixels(

@@ -12,9 +12,7 @@ from aegish_dist.findings.thresholds import RocCurve, roc_curve
 from aegish_dist.opinions.policy import POLICY_PREFIX
 from aegish_dist.opinions.suspicion import OWN_NUMBER, Guards
 from aegish_dist.report.charts.frame import (
-    LEFT_PX,
     TALL,
-    WHOLE_PX,
     WIDTH,
     Axis,
     Frame,
@@ -92,7 +90,8 @@ def roc(name: str, data: ReportData, entries: Sequence[RankedModel]) -> Chart | 
         return NoChart(name, "no model has scored malicious and harmless commands")
     baselines = [curve for curve in _curves(guards, apart(data)[1]) if curve.tells]
     stands = 0 if opinion.rule.is_detection(OutcomeDetail.WARN) else 1
-    body, unlabelled = _body(curves, baselines, stands)
+    frame = _frame([*curves[:_COLORED], *baselines])
+    layers, unlabelled = _layers(frame, curves, baselines, stands)
     known = [curve.entry for curve in curves]
     grey = len(curves) - _COLORED
     how = list(_STOPS)[stands]
@@ -109,23 +108,15 @@ def roc(name: str, data: ReportData, entries: Sequence[RankedModel]) -> Chart | 
     )
     areas = [f"{foreign_words(c.entry.model)} {with_interval(c.rates.auroc)}" for c in curves]
     title = "Detection rate over false positive rate (ROC)"
-    return Chart(
-        name,
-        title,
-        caption,
-        f"AUROC: {'; '.join(areas)}.",
-        body,
-        LEFT_PX,
-        WHOLE_PX,
-    )
+    description = f"AUROC: {'; '.join(areas)}."
+    return frame.chart(name, title, caption, description, layers, values=_TICKS)
 
 
-def _body(
-    curves: Sequence[_Curve], baselines: Sequence[_Curve], stands: int
-) -> tuple[Json, list[str]]:
-    """Return the view, and the names that have no room in it."""
+def _layers(
+    frame: Frame, curves: Sequence[_Curve], baselines: Sequence[_Curve], stands: int
+) -> tuple[list[Json], list[str]]:
+    """Return the layers of the plot, and the names that have no room in it."""
     colored, grey = curves[:_COLORED], curves[_COLORED:]
-    frame = _frame([*colored, *baselines])
     layers = [_line(frame, curve, {"color": BAR}) for curve in grey]
     for curve in baselines:
         layers.append(_line(frame, curve, {"color": SOFT, "strokeDash": [1, 3]}))
@@ -157,7 +148,7 @@ def _body(
             ),
         )
     )
-    return frame.view(layers, values=_TICKS), unlabelled
+    return layers, unlabelled
 
 
 def _curves(guards: Guards, entries: Sequence[RankedModel]) -> Iterator[_Curve]:

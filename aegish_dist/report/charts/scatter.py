@@ -10,9 +10,7 @@ from aegish_dist.core.estimate import Estimate
 from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.report.charts.frame import (
     HEIGHT,
-    LEFT_PX,
     TALL,
-    WHOLE_PX,
     WIDTH,
     Frame,
     LabelledPoint,
@@ -114,7 +112,7 @@ def scatter(name: str, data: ReportData, entries: Sequence[RankedModel]) -> Char
     on_line = listed([point.entry.model for point in best])
     description = f"{described(drawn, [SCORE, COST])} On the Pareto line: {on_line}."
     title = "Aegish score against cost"
-    return Chart(name, title, caption, description, frame.view(layers), LEFT_PX, WHOLE_PX)
+    return frame.chart(name, title, caption, description, layers)
 
 
 def _numbers_note(numbered: Sequence[_Point]) -> str:
