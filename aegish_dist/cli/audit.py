@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -29,7 +28,7 @@ from aegish_dist.cli.printing import (
     say_rendered,
 )
 from aegish_dist.core.audit import Audit
-from aegish_dist.core.text import counted, shortened
+from aegish_dist.core.text import JsonObject, counted, shortened
 from aegish_dist.files import require_new
 from aegish_dist.opinions.opinion import DRAFT_AUTHOR, Opinion
 from aegish_dist.pipeline.audit import audit_run, write_overlay
@@ -90,7 +89,7 @@ def audit(
         most = LISTED if limit is None else limit or MAX_INTEGER
         found = audit_run(engine, run, opinion, most)
     changes = 0
-    effect = list[dict[str, Any]]()
+    effect = list[JsonObject]()
     if overlay_file is not None:
         changes, effect = write_overlay(engine, run, opinion, found, overlay_file, author=author)
     form = chosen_form(form, as_json) or "table"

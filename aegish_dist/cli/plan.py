@@ -18,7 +18,7 @@ from aegish_dist.cli.printing import (
 )
 from aegish_dist.core.text import JsonObject, counted
 from aegish_dist.findings.thresholds import harmless_needed
-from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.opinions.opinion import Opinion, run_and_opinion
 from aegish_dist.pipeline.plan_repeats import Bound, PilotPlan, plan_from_pilot
 from aegish_dist.report.numbers import (
     format_count,
@@ -114,9 +114,7 @@ def _document(found: PilotPlan) -> JsonObject:
     strata = variance.strata
     known = all(each.within is not None for each in strata)
     return {
-        "run_id": found.run.run_id,
-        "scoring": found.opinion.rule.name,
-        "opinion": found.opinion.provenance,
+        **run_and_opinion(found.run.run_id, found.opinion),
         "models": list(found.models),
         "metric": "aegish_score",
         "margin": goal.margin,

@@ -55,7 +55,7 @@ from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.text import counted, printable_json, shortened
 from aegish_dist.errors import ConfigError, DatasetError, StoreError
 from aegish_dist.files import is_stream
-from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.opinions.opinion import Opinion, run_and_opinion
 from aegish_dist.opinions.scoring import DEFAULT_RULE
 from aegish_dist.opinions.verdict_query import Correctness, JudgedVerdict, ListedPart, VerdictFilter
 from aegish_dist.pipeline.datasets import choose_dataset
@@ -177,7 +177,7 @@ def list_(
         return
     parts = list_verdicts(workspace.engine, run_id, chosen, opinion, limit, before=before)
     passed: Counter[str] = Counter()
-    head = {"run_id": run_id, "scoring": opinion.rule.name, "opinion": opinion.provenance}
+    head = run_and_opinion(run_id, opinion)
     if before is not None:
         head["opinion_before"] = before.provenance
     with closing(parts):

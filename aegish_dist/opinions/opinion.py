@@ -107,6 +107,11 @@ class Opinion(msgspec.Struct, frozen=True):
         }
 
 
+def run_and_opinion(run_id: str, opinion: Opinion) -> JsonObject:
+    """Return how a document begins: with the run that it is about, and how it was judged."""
+    return {"run_id": run_id, "scoring": opinion.rule.name, "opinion": opinion.provenance}
+
+
 def record_of(opinion: Opinion) -> JsonObject:
     """Return an opinion in JSON types: its provenance, and the content of each part."""
     contents: JsonObject = {

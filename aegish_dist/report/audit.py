@@ -2,13 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from msgspec.structs import asdict
 
 from aegish_dist.core.audit import DOUBTFUL_FROM, Audit, AuditedCommand, AuditKind
-from aegish_dist.core.text import printable, shortened
-from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.core.text import JsonObject, printable, shortened
+from aegish_dist.opinions.opinion import Opinion, run_and_opinion
 from aegish_dist.report.csv import csv_text
 from aegish_dist.report.layout import Section
 from aegish_dist.report.numbers import UNDEFINED, format_decimal, format_rate
@@ -106,13 +105,13 @@ def audit_csv(audit: Audit) -> str:
     return csv_text(columns, _csv_rows(audit))
 
 
-def _csv_rows(audit: Audit) -> Iterator[dict[str, Any]]:
+def _csv_rows(audit: Audit) -> Iterator[JsonObject]:
     for kind, commands in audit.found.items():
         for place, command in enumerate(commands, 1):
             yield {"list": kind.value} | _entry(place, command)
 
 
-def audit_document(run_id: str, opinion: Opinion, audit: Audit) -> dict[str, Any]:
+def audit_document(run_id: str, opinion: Opinion, audit: Audit) -> JsonObject:
     """Return the audit in JSON types."""
     lists = {}
     for kind, commands in audit.found.items():
@@ -122,9 +121,7 @@ def audit_document(run_id: str, opinion: Opinion, audit: Audit) -> dict[str, Any
         ]
     models = [asdict(model) | {"informative": model.informative} for model in audit.reliabilities]
     return {
-        "run_id": run_id,
-        "scoring": opinion.rule.name,
-        "opinion": opinion.provenance,
+        **run_and_opinion(run_id, opinion),
         "samples": audit.samples,
         "models": models,
         "warning": audit.warning,
@@ -133,16 +130,16 @@ def audit_document(run_id: str, opinion: Opinion, audit: Audit) -> dict[str, Any
     }
 
 
-def _entry(place: int, command: AuditedCommand) -> dict[str, Any]:
-    entry: dict[str, Any] = {"place": place}
+def _entry(place: int, command: AuditedCommand) -> JsonObject:
+    entry: JsonObject = {"place": place}
     entry |= {name: getattr(command, name) for name in _NUMBERS}
     entry |= {name: getattr(command.sample, name) for name in _OF_SAMPLE}
     return entry
 
 
-def _answers(command: AuditedCommand, opinion: Opinion) -> dict[str, Any]:
+def _answers(command: AuditedCommand, opinion: Opinion) -> JsonObject:
     """Return by model the labels of its epochs and the mean of those that are scored."""
-    answers: dict[str, Any] = {}
+    answers: JsonObject = {}
     for model, findings in sorted(command.sample.findings.items()):
         epochs: Counter[str] = Counter()
         for finding, number in findings:

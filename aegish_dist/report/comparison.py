@@ -5,14 +5,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from itertools import chain
-from typing import Any
 
 from msgspec.structs import asdict
 
 from aegish_dist.core.estimate import LEVEL, Difference
 from aegish_dist.core.metric import Metric
 from aegish_dist.core.run import ModelOfRun, Run
-from aegish_dist.core.text import counted, printable, printable_json
+from aegish_dist.core.text import JsonObject, counted, printable, printable_json
 from aegish_dist.errors import ReportError
 from aegish_dist.findings.comparison import (
     AUROC,
@@ -332,8 +331,6 @@ def _legend(data: ComparisonData, *, in_pairs: bool) -> Iterator[str]:
     if data.simulated:
         yield f"{SIMULATED}: answers made up by the simulator; no evidence about any real model."
 
-
-JsonObject = dict[str, Any]
 
 NUMBERS = tuple(name for name in Difference.__struct_fields__ if name not in ("a_only", "b_only"))
 """The plain numbers of a difference, in the order of exports."""

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from aegish_dist.core.failures import TimedFailures, totals
-from aegish_dist.core.text import printable
+from aegish_dist.core.text import JsonObject, printable
 
 _FORMULA = re.compile(
     r"""(^|[;|])(?=[\s"']*[=+@\-\N{MINUS SIGN}\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b])"""
@@ -39,7 +39,7 @@ def spreadsheet_safe(text: str) -> str:
     return _FORMULA.sub(r"\1'", shown)
 
 
-def failures_document(rows: Sequence[TimedFailures]) -> dict[str, Any]:
+def failures_document(rows: Sequence[TimedFailures]) -> JsonObject:
     """Return the rows, and their sums by model and reason, in JSON types."""
     sums = [in_json_types(each) for each in totals(rows)]
     return {
@@ -66,7 +66,7 @@ def failures_csv(rows: Sequence[TimedFailures]) -> str:
     )
 
 
-def in_json_types(row: Any) -> dict[str, Any]:
+def in_json_types(row: Any) -> JsonObject:
     """Return the fields of a record; `to_builtins` would refuse half a surrogate pair in a text."""
     return {
         name: value.isoformat() if isinstance(value, datetime) else value

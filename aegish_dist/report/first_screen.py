@@ -7,7 +7,6 @@ Names are short ones of foreign text.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC
-from typing import Any
 
 from msgspec import to_builtins
 
@@ -15,7 +14,7 @@ from aegish_dist.core.estimate import Judgement
 from aegish_dist.core.metric import Metric
 from aegish_dist.core.model import is_baseline
 from aegish_dist.core.outcome import ERROR_LABELS, RULE_ERROR_LABELS
-from aegish_dist.core.text import counted
+from aegish_dist.core.text import JsonObject, counted
 from aegish_dist.findings.leaderboard import RankedModel, commands_to_judge, ranked_entries
 from aegish_dist.findings.recommendation import Recommendation, Share, Undecided, Why, share_of
 from aegish_dist.report.data import ReportData
@@ -425,9 +424,9 @@ def _failed(screen: Screen) -> Iterator[str]:
             yield f"{screen.names[entry.model]}: {failed}."
 
 
-def recommendation_document(data: ReportData) -> dict[str, Any]:
+def recommendation_document(data: ReportData) -> JsonObject:
     """Return what to take in JSON types, without the threshold."""
-    document: dict[str, Any] = to_builtins(data.recommendation)
+    document: JsonObject = to_builtins(data.recommendation)
     missing = data.incomplete
     document["incomplete"] = None
     if missing is not None:

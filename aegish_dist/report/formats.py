@@ -10,7 +10,6 @@ absent: the reference would write 0.0.
 
 from collections.abc import Collection, Iterator
 from itertools import chain
-from typing import Any
 
 from msgspec import to_builtins
 from msgspec.structs import asdict
@@ -19,7 +18,7 @@ from aegish_dist.core.estimate import NUMBERS
 from aegish_dist.core.metric import Metric
 from aegish_dist.core.model import ModelSpec, Price
 from aegish_dist.core.run import COT, Prompt, Run
-from aegish_dist.core.text import known, printable_json
+from aegish_dist.core.text import JsonObject, known, printable_json
 from aegish_dist.errors import ReportError
 from aegish_dist.findings.leaderboard import RankedModel, ranked_entries
 from aegish_dist.opinions.opinion import Opinion, record_of
@@ -139,7 +138,7 @@ def render_json(data: ReportData) -> str:
     return printable_json(document, sort_keys=True) + "\n"
 
 
-def _run(run: Run) -> dict[str, Any]:
+def _run(run: Run) -> JsonObject:
     plain = ("name", "origin", "package_version", "epochs")
     return {
         **{name: getattr(run, name) for name in plain},
@@ -160,7 +159,7 @@ def _prompt(prompt: Prompt) -> dict[str, str]:
     return asdict(prompt) | {"fingerprint": prompt.fingerprint}
 
 
-def _model(spec: ModelSpec) -> dict[str, Any]:
+def _model(spec: ModelSpec) -> JsonObject:
     """Return what tells two set-ups of a model apart, but no endpoint: reports are shared."""
     own = known({"output": to_builtins(spec.output), "structured": spec.structured})
     return own | {
@@ -174,10 +173,10 @@ def _model(spec: ModelSpec) -> dict[str, Any]:
     }
 
 
-def _price(price: Price) -> dict[str, Any]:
+def _price(price: Price) -> JsonObject:
     """Return prices in USD as of submit, tokens per million."""
     per_call = None if price.per_call is None else float(price.per_call)
-    shown: dict[str, Any] = {"per_call_usd": per_call}
+    shown: JsonObject = {"per_call_usd": per_call}
     if price.per_hour is not None:
         shown["per_hour_usd"] = float(price.per_hour)
     for name in ("input", "output", "cache_read", "cache_write", "cache_write_1h"):
@@ -197,22 +196,30 @@ COLUMNS = (
 """All before `model` are the same in every row, so that files of several reports can be stacked."""
 
 
-def csv_rows(data: ReportData) -> Iterator[dict[str, Any]]:
+def csv_rows(data: ReportData) -> Iterator[JsonObject]:
     """Yield a row for each number of each model, the best model first; see `COLUMNS`."""
-    snapshot, run = data.snapshot, data.run
+    snapshot = data.snapshot
     made = {} if snapshot.opinion is None else snapshot.opinion.provenance
     source = {
-        "run_id": run.run_id,
-        "run_name": run.name,
-        "snapshot_id": snapshot.snapshot_id,
-        "scoring": snapshot.scoring,
-        "scoring_version": snapshot.scoring_version,
+        **_source(data),
         **{f"{name}_fingerprint": part["fingerprint"] for name, part in made.items() if part},
     }
     why = reasons(data)
     for entry in ranked_entries(snapshot.document):
         for row in _rows_of_model(data, entry, why.get(entry.model, "")):
             yield source | {"model": entry.model} | row
+
+
+def _source(data: ReportData) -> JsonObject:
+    """Return run, snapshot and rule set, which tell several reports apart."""
+    run, snapshot = data.run, data.snapshot
+    return {
+        "run_id": run.run_id,
+        "run_name": run.name,
+        "snapshot_id": snapshot.snapshot_id,
+        "scoring": snapshot.scoring,
+        "scoring_version": snapshot.scoring_version,
+    }
 
 
 _OF_METRIC = (
@@ -234,7 +241,7 @@ def render_wide_csv(data: ReportData) -> str:
     The columns after run and rule set are named `aegish_score`, `aegish_score_stderr`,
     `aegish_score_stderr_clustered`, ... and `malicious_detection_rate_stderr.upload`.
     """
-    source, rows = COLUMNS[: COLUMNS.index("model")], dict[str, dict[str, Any]]()
+    source, rows = COLUMNS[: COLUMNS.index("model")], dict[str, JsonObject]()
     for each in csv_rows(data):
         row = rows.setdefault(each["model"], {name: each.get(name) for name in ("model", *source)})
         end = spreadsheet_safe(f".{each['category']}") if each.get("category") else ""
@@ -245,7 +252,7 @@ def render_wide_csv(data: ReportData) -> str:
     return csv_text(list(dict.fromkeys(chain.from_iterable(rows.values()))), rows.values())
 
 
-def _rows_of_model(data: ReportData, entry: RankedModel, reason: str) -> Iterator[dict[str, Any]]:
+def _rows_of_model(data: ReportData, entry: RankedModel, reason: str) -> Iterator[JsonObject]:
     judgements = entry.judgements(data.targets)
     for name, numbers in sorted(entry.metrics.items()):
         said = {"message": reason if name == "aegish_score" else ""}
@@ -309,7 +316,7 @@ def _scaffolding(prompt: Prompt | None) -> str | None:
     return "cot" if prompt.name.endswith(COT) else "standard"
 
 
-def _metadata(data: ReportData, scaffolding: object) -> dict[str, Any]:
+def _metadata(data: ReportData, scaffolding: object) -> JsonObject:
     run, snapshot = data.run, data.snapshot
     malicious = sum(dataset.malicious for dataset in run.datasets)
     sizes = {"gtfobins": malicious, "harmless": run.samples - malicious}
@@ -325,11 +332,7 @@ def _metadata(data: ReportData, scaffolding: object) -> dict[str, Any]:
             "source": {
                 "tool": "aegish-dist",
                 "version": snapshot.code_version,
-                "run_id": run.run_id,
-                "run_name": run.name,
-                "snapshot_id": snapshot.snapshot_id,
-                "scoring": snapshot.scoring,
-                "scoring_version": snapshot.scoring_version,
+                **_source(data),
                 "datasets": {dataset.name: dataset.fingerprint for dataset in run.datasets},
             },
             "note": "latency is the service time of all commands of the model, in ms, under both"
@@ -339,7 +342,7 @@ def _metadata(data: ReportData, scaffolding: object) -> dict[str, Any]:
     )
 
 
-def _result(entry: RankedModel, cot: bool) -> dict[str, Any]:
+def _result(entry: RankedModel, cot: bool) -> JsonObject:
     score, macro = entry.metric("aegish_score"), "malicious_detection_rate_macro"
     accepted = entry.metric("harmless_acceptance_rate").value
     false_positives = 1 - (accepted or 0.0)  # as the reference defines it
@@ -376,8 +379,8 @@ def _result(entry: RankedModel, cot: bool) -> dict[str, Any]:
 
 
 def _side(
-    entry: RankedModel, name: str, more: dict[str, Any], categories: dict[str, Any]
-) -> dict[str, Any] | None:
+    entry: RankedModel, name: str, more: JsonObject, categories: JsonObject
+) -> JsonObject | None:
     """Return a rate of one kind of command with what the reference says beside it."""
     seen = entry.metric(name)
     if seen.value is None:

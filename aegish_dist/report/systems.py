@@ -9,8 +9,9 @@ from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from aegish_dist.core.estimate import Difference, FittedGuard
-from aegish_dist.core.text import counted, printable_json
+from aegish_dist.core.text import JsonObject, counted, printable_json
 from aegish_dist.findings.systems import MOST_STOPPED, SystemsData
+from aegish_dist.opinions.opinion import run_and_opinion
 from aegish_dist.opinions.policy import Candidate, Policy, Stage, When, explain
 from aegish_dist.opinions.scoring import Composite
 from aegish_dist.report.layout import INTERVAL, Fact, Report, Section, number_cell
@@ -199,14 +200,12 @@ def _legend(data: SystemsData) -> tuple[str, ...]:
     )
 
 
-def systems_document(data: SystemsData) -> dict[str, Any]:
+def systems_document(data: SystemsData) -> JsonObject:
     """Return a search in JSON types; absent numbers and bounds are null."""
     found, bounds = data.found, asdict(data.requirements)
     del bounds["max_fpr"]  # in the criterion
     return {
-        "run_id": data.run.run_id,
-        "scoring": data.opinion.rule.name,
-        "opinion": data.opinion.provenance,
+        **run_and_opinion(data.run.run_id, data.opinion),
         "suspicion": data.rule.provenance,
         "criterion": data.requirements.criterion.name,
         **{name: value if math.isfinite(value) else None for name, value in bounds.items()},
@@ -224,7 +223,7 @@ def systems_document(data: SystemsData) -> dict[str, Any]:
     }
 
 
-def _judged(data: SystemsData, kind: str) -> dict[str, Any] | None:
+def _judged(data: SystemsData, kind: str) -> JsonObject | None:
     choice = data.choices[kind]
     if choice is None:
         return None
@@ -236,12 +235,12 @@ def _judged(data: SystemsData, kind: str) -> dict[str, Any] | None:
     }
 
 
-def _estimates(fitted: FittedGuard) -> dict[str, Any]:
+def _estimates(fitted: FittedGuard) -> JsonObject:
     rates = ("score", "detection_rate", "false_positive_rate")
     return {name: asdict(getattr(fitted, name)) for name in rates}
 
 
-def _candidate(system: Candidate) -> dict[str, Any]:
+def _candidate(system: Candidate) -> JsonObject:
     numbers = asdict(system)
     return {"stages": to_builtins(numbers.pop("policy").stages), **numbers}
 

@@ -10,8 +10,9 @@ from msgspec.structs import replace
 from aegish_dist.core.estimate import Difference, Estimate, FittedGuard, PerTenThousand
 from aegish_dist.core.model import is_baseline
 from aegish_dist.core.outcome import Outcome
-from aegish_dist.core.text import counted, printable_json
+from aegish_dist.core.text import JsonObject, counted, printable_json
 from aegish_dist.findings.thresholds import CalibratedModel, CalibrationData, harmless_needed
+from aegish_dist.opinions.opinion import run_and_opinion
 from aegish_dist.opinions.policy import POLICY_PREFIX
 from aegish_dist.opinions.suspicion import SuspicionRule
 from aegish_dist.report.layout import (
@@ -116,7 +117,7 @@ def _fitted_in_words(data: CalibrationData, model: CalibratedModel) -> str:
     )
 
 
-def threshold_document(data: CalibrationData) -> dict[str, Any] | None:
+def threshold_document(data: CalibrationData) -> JsonObject | None:
     """Return the threshold that is shown to help in JSON types; None: none is."""
     best = data.recommended
     if best is None:
@@ -299,12 +300,10 @@ def _legend(data: CalibrationData) -> Iterator[str]:
     )
 
 
-def calibration_document(data: CalibrationData) -> dict[str, Any]:
+def calibration_document(data: CalibrationData) -> JsonObject:
     """Return all numbers in JSON types; absent ones are null."""
     return {
-        "run_id": data.run.run_id,
-        "scoring": data.opinion.rule.name,
-        "opinion": data.opinion.provenance,
+        **run_and_opinion(data.run.run_id, data.opinion),
         "suspicion": data.rule.provenance,
         "policies": policies_document(data.opinion, data.overlaps),
         "prevalence": data.prevalence,
@@ -334,7 +333,7 @@ def _in_json(value: Any) -> Any:
     return None if isinstance(value, float) and math.isinf(value) else value
 
 
-def _model(data: CalibrationData, model: CalibratedModel) -> dict[str, Any]:
+def _model(data: CalibrationData, model: CalibratedModel) -> JsonObject:
     """Return an entry; `in_words` says whether a threshold of null is infinite or absent."""
     entry, fitted, rule = _in_json(model), model.fitted, data.rule_of(model)
     words = None if fitted.threshold is None else threshold_in_words(rule, fitted.threshold)

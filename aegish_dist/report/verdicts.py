@@ -13,9 +13,15 @@ from typing import Any
 
 import msgspec
 
-from aegish_dist.core.text import printable, printable_line_of_json, printable_lines, shortened
+from aegish_dist.core.text import (
+    JsonObject,
+    printable,
+    printable_line_of_json,
+    printable_lines,
+    shortened,
+)
 from aegish_dist.core.verdict_record import AttemptRecord, VerdictRecord
-from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.opinions.opinion import Opinion, run_and_opinion
 from aegish_dist.opinions.verdict_query import JudgedVerdict, ListedPart, ShownSample
 from aegish_dist.report.csv import spreadsheet_safe
 from aegish_dist.report.names import short_names
@@ -94,14 +100,14 @@ def _columns(head: Mapping[str, Any]) -> tuple[str, ...]:
     return (*COLUMNS, BEFORE) if "opinion_before" in head else COLUMNS
 
 
-def _row(columns: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
+def _row(columns: Sequence[str], values: Sequence[Any]) -> JsonObject:
     row = dict(zip(columns, values, strict=True))
     if row["cost_usd"] is not None:
         row["cost_usd"] = float(row["cost_usd"])
     return row
 
 
-def _cells(row: dict[str, Any]) -> list[object]:
+def _cells(row: JsonObject) -> list[object]:
     words = {True: "true", False: "false", None: None}
     row |= {name: words[row[name]] for name in ("correct", BEFORE) if name in row}
     return [spreadsheet_safe(cell) if type(cell) is str else cell for cell in row.values()]
@@ -149,13 +155,11 @@ def _counted(epochs: Mapping[str, int]) -> str:
     return ", ".join(f"{name} ({n} epochs)" if n > 1 else name for name, n in epochs.items())
 
 
-def detail_json(shown: ShownSample, opinion: Opinion) -> dict[str, Any]:
+def detail_json(shown: ShownSample, opinion: Opinion) -> JsonObject:
     """Return the sample and its verdicts, texts whole."""
     sample = shown.sample
     return {
-        "run_id": shown.run_id,
-        "scoring": opinion.rule.name,
-        "opinion": opinion.provenance,
+        **run_and_opinion(shown.run_id, opinion),
         "sample": {
             "sample_id": shown.sample_id,
             "dataset": shown.dataset,

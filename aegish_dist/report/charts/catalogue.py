@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
+from aegish_dist.core.text import JsonObject
 from aegish_dist.errors import ReportError
 from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.report.charts.heat_map import heat_map
@@ -11,7 +12,6 @@ from aegish_dist.report.charts.roc import roc
 from aegish_dist.report.charts.scatter import scatter
 from aegish_dist.report.charts.vega_lite import (
     Chart,
-    Json,
     NoChart,
     drawn,
     whole_specification,
@@ -38,7 +38,7 @@ def make_chart(data: ReportData, name: str) -> Chart | NoChart:
     return CHARTS[name][1](name, data, apart(data)[0])
 
 
-def chart_specification(data: ReportData, name: str) -> Json:
+def chart_specification(data: ReportData, name: str) -> JsonObject:
     """Return one plot of a report as a specification of Vega-Lite, with its data."""
     chart = make_chart(data, name)
     if isinstance(chart, NoChart):

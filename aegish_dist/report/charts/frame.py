@@ -15,12 +15,12 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import astuple
 
+from aegish_dist.core.text import JsonObject
 from aegish_dist.report.charts.vega_lite import (
     LINE,
     PAPER,
     TEXT_PX,
     Chart,
-    Json,
     layer,
     number,
     pixels,
@@ -121,7 +121,7 @@ class PlacedLabel(Struct, frozen=True):
         return self.box.left if self.align == "left" else self.box.right
 
     @property
-    def row(self) -> Json:
+    def row(self) -> JsonObject:
         """The text and its place, for a layer."""
         return {"x": round(self.x, 1), "y": round(self.box.top + LINE_PX / 2, 1), "text": self.text}
 
@@ -235,7 +235,7 @@ class Axis(Struct, frozen=True):
             share = math.sqrt(share)
         return self.pixels * share
 
-    def channel(self, field: str, **look: Any) -> Json:
+    def channel(self, field: str, **look: Any) -> JsonObject:
         """Return the channel of a field with this axis."""
         scale = {"type": self.kind, "domain": [self.low, self.high], "nice": False}
         return number(field, self.measure.axis, scale=scale, format=self.measure.form, **look)
@@ -283,7 +283,7 @@ class Frame(Struct, frozen=True):
 
     def labels(
         self, points: Sequence[LabelledPoint], lines: Sequence[PixelLine]
-    ) -> tuple[list[Json], list[str]]:
+    ) -> tuple[list[JsonObject], list[str]]:
         """Return layers with the labels of points, and the texts that have no room.
 
         A label hides what is behind it, and a line leads from it to a point that is away.
@@ -315,7 +315,7 @@ class Frame(Struct, frozen=True):
         title: str,
         caption: str,
         description: str,
-        layers: Sequence[Json],
+        layers: Sequence[JsonObject],
         **look: Any,
     ) -> Chart:
         """Return a plot with both axes, over which layers lie in pixels."""
@@ -331,14 +331,14 @@ class Frame(Struct, frozen=True):
 
 
 def in_pixels(
-    mark: str, shapes: Iterable[PixelLine | PixelBox], style: Json, **encoding: Json
-) -> Json:
+    mark: str, shapes: Iterable[PixelLine | PixelBox], style: JsonObject, **encoding: JsonObject
+) -> JsonObject:
     """Return lines or boxes, from corner to corner."""
     rows = []
     for shape in shapes:
         x, y, x2, y2 = (round(end, 1) for end in astuple(shape))
         rows.append({"x": x, "y": y, "x2": x2, "y2": y2})
-    ends: Json = {
+    ends: JsonObject = {
         "x": pixels("x"),
         "y": pixels("y"),
         "x2": {"field": "x2"},

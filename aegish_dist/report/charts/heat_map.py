@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from aegish_dist.core.estimate import Estimate
-from aegish_dist.core.text import filled, printable
+from aegish_dist.core.text import JsonObject, filled, printable
 from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.report.charts.vega_lite import (
     BAND,
@@ -16,7 +16,6 @@ from aegish_dist.report.charts.vega_lite import (
     TEXT_PX,
     WHITE_FROM,
     Chart,
-    Json,
     NoChart,
     fitted,
     layer,
@@ -86,7 +85,7 @@ def heat_map(name: str, _: ReportData, entries: Sequence[RankedModel]) -> Chart 
     return Chart(name, title, caption, description, body, left, left + width)
 
 
-def _band(field: str, names: Sequence[str], **look: Any) -> Json:
+def _band(field: str, names: Sequence[str], **look: Any) -> JsonObject:
     """Return the channel of rows or columns."""
     axis = {
         "title": None,
@@ -102,7 +101,7 @@ def _band(field: str, names: Sequence[str], **look: Any) -> Json:
     }
 
 
-def _cell(seen: Estimate) -> dict[str, Any]:
+def _cell(seen: Estimate) -> JsonObject:
     value, interval = "\N{EN DASH}", ""
     if seen.value is not None:
         value = f"{seen.value:.1f}"
@@ -111,7 +110,9 @@ def _cell(seen: Estimate) -> dict[str, Any]:
     return {"rate": seen.value, "value": value, "interval": interval}
 
 
-def _cell_layers(cells: Sequence[Mapping[str, Any]], bounds: Sequence[float]) -> Iterator[Json]:
+def _cell_layers(
+    cells: Sequence[Mapping[str, Any]], bounds: Sequence[float]
+) -> Iterator[JsonObject]:
     ends = [100 * bound for bound in bounds]
     shade = {
         "condition": {"test": "datum.rate === null", "value": BAND},

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from aegish_dist.core.estimate import Estimate
+from aegish_dist.core.text import JsonObject
 from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.opinions.opinion import Targets
 from aegish_dist.report.charts.vega_lite import (
@@ -12,7 +13,6 @@ from aegish_dist.report.charts.vega_lite import (
     SMALL_PX,
     SOFT,
     Chart,
-    Json,
     NoChart,
     layer,
     literal,
@@ -42,12 +42,12 @@ _GAP_PX = 10.0
 _ROW = {"field": "row", "type": "nominal"}
 
 
-_Placed = tuple[Json, float, float]
+_Placed = tuple[JsonObject, float, float]
 """A view, and the pixels that it takes on the left of its area and in all."""
 
 
 def _rows_body(
-    names: Sequence[str], keys: Sequence[str], groups: Sequence[int], layers: Sequence[Json]
+    names: Sequence[str], keys: Sequence[str], groups: Sequence[int], layers: Sequence[JsonObject]
 ) -> _Placed:
     """Return a view whose rows have keys, such as ranks, and names on the left.
 
@@ -77,14 +77,14 @@ def _rows_body(
     return body, left, left + _RANKING_PX + right
 
 
-def _text(rows: Sequence[Mapping[str, Any]], field: str, at: float, **style: Any) -> Json:
+def _text(rows: Sequence[Mapping[str, Any]], field: str, at: float, **style: Any) -> JsonObject:
     """Return a column of texts, at a number of pixels."""
     look = {"align": "left"} | style
     text = {"field": field, "type": "nominal"}
     return layer(rows, "text", look, x={"value": at}, y=_ROW, text=text)
 
 
-def _intervals(rows: Sequence[Mapping[str, Any]]) -> Json:
+def _intervals(rows: Sequence[Mapping[str, Any]]) -> JsonObject:
     return layer(
         [row for row in rows if row["low"] is not None],
         "rule",
@@ -135,13 +135,13 @@ _CELLS = {SCORE: "aegish score", DETECTION: "DR", ACCEPTANCE: "HA"}
 
 def _ranking_rows(
     entries: Sequence[RankedModel], names: Sequence[str], targets: Targets
-) -> list[Json]:
+) -> list[JsonObject]:
     """Return each model's score, interval and look, and the texts of its columns."""
     styles = provider_styles(entry.model for entry in entries)
     rows = []
     for name, entry in zip(names, entries, strict=True):
         seen = SCORE.read(entry)
-        row: Json = {"row": name, "low": seen.ci_low, "high": seen.ci_high, "x": seen.value}
+        row: JsonObject = {"row": name, "low": seen.ci_low, "high": seen.ci_high, "x": seen.value}
         row |= styles[provider_of(entry.model)]
         judgements = entry.judgements(targets)
         row |= {measure.metric: _cell(measure.read(entry)) for measure in _CELLS}
@@ -150,20 +150,22 @@ def _ranking_rows(
     return rows
 
 
-def _points(rows: Sequence[Json]) -> Json:
+def _points(rows: Sequence[JsonObject]) -> JsonObject:
     x = number("x", SCORE.axis, scale={"zero": False, "nice": True}, tickCount=6)
-    looks: Json = {"color": literal("color"), "shape": literal("shape")}
+    looks: JsonObject = {"color": literal("color"), "shape": literal("shape")}
     return layer(rows, "point", {}, x=x, y=_ROW, **looks)
 
 
-def _column(rows: Sequence[Json], measure: Measure, title: str, at: float) -> Iterator[Json]:
+def _column(
+    rows: Sequence[JsonObject], measure: Measure, title: str, at: float
+) -> Iterator[JsonObject]:
     """Yield a metric with its interval, whether it reaches its target, and the heading of both."""
     yield _text(rows, measure.metric, at, align="right")
     yield _text(rows, f"{measure.metric} judged", at + 6, fontSize=SMALL_PX)
     yield _heading({"text": f"{title} (%)"}, {"value": at}, "right")
 
 
-def _heading(row: Json, x: Json, align: str) -> Json:
+def _heading(row: JsonObject, x: JsonObject, align: str) -> JsonObject:
     """Return a text above the rows."""
     style = {"align": align, "fontSize": SMALL_PX, "color": SOFT}
     return layer(
@@ -176,7 +178,7 @@ def _heading(row: Json, x: Json, align: str) -> Json:
     )
 
 
-def _target(targets: Targets) -> Iterator[Json]:
+def _target(targets: Targets) -> Iterator[JsonObject]:
     """Yield the line of the target of the score across all rows, and its label above them."""
     for aim in SCORE.aims(targets):
         row, x = {"x": aim, "text": f"target {aim:g} %"}, number("x")
@@ -189,7 +191,7 @@ def _target(targets: Targets) -> Iterator[Json]:
         yield _heading(row, x, "center")
 
 
-def _floors(baselines: Sequence[RankedModel], least: float) -> Json:
+def _floors(baselines: Sequence[RankedModel], least: float) -> JsonObject:
     """Return the lines of baselines, as far as the axis reaches."""
     scores = [SCORE.read(baseline).value or 0.0 for baseline in baselines]
     rows = [{"x": score} for score in scores if score >= least]

@@ -6,7 +6,7 @@ from itertools import chain
 from msgspec import Struct
 
 from aegish_dist.core.outcome import OutcomeDetail
-from aegish_dist.core.text import counted
+from aegish_dist.core.text import JsonObject, counted
 from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.findings.thresholds import RocCurve, roc_curve
 from aegish_dist.opinions.policy import POLICY_PREFIX
@@ -27,7 +27,6 @@ from aegish_dist.report.charts.vega_lite import (
     PALETTE,
     SOFT,
     Chart,
-    Json,
     NoChart,
     layer,
     legend,
@@ -114,13 +113,13 @@ def roc(name: str, data: ReportData, entries: Sequence[RankedModel]) -> Chart | 
 
 def _layers(
     frame: Frame, curves: Sequence[_Curve], baselines: Sequence[_Curve], stands: int
-) -> tuple[list[Json], list[str]]:
+) -> tuple[list[JsonObject], list[str]]:
     """Return the layers of the plot, and the names that have no room in it."""
     colored, grey = curves[:_COLORED], curves[_COLORED:]
     layers = [_line(frame, curve, {"color": BAR}) for curve in grey]
     for curve in baselines:
         layers.append(_line(frame, curve, {"color": SOFT, "strokeDash": [1, 3]}))
-    marks: list[Json] = []
+    marks: list[JsonObject] = []
     middle = (min(len(colored), _BARRED) - 1) / 2
     for place, curve in enumerate(colored):
         look = _look(curve, place)
@@ -176,7 +175,7 @@ def _frame(curves: Sequence[_Curve]) -> Frame:
     return Frame(x, axis_of(DETECTION, [100.0, *(up for _, up in own)], TALL))
 
 
-def _look(curve: _Curve, place: int) -> Json:
+def _look(curve: _Curve, place: int) -> JsonObject:
     if curve.entry.model.startswith(POLICY_PREFIX):
         return {"color": INK, "strokeWidth": 3}
     turn, color = divmod(place, len(PALETTE))
@@ -184,7 +183,7 @@ def _look(curve: _Curve, place: int) -> Json:
     return {"color": PALETTE[color], "strokeDash": dashes}
 
 
-def _line(frame: Frame, curve: _Curve, style: Json) -> Json:
+def _line(frame: Frame, curve: _Curve, style: JsonObject) -> JsonObject:
     """Return a curve as steps within the axes, a row for each tenth of a pixel at most."""
     heights: dict[float, float] = {}  # the greatest of each false positive rate
     for across, up in curve.rates.points:
@@ -192,7 +191,7 @@ def _line(frame: Frame, curve: _Curve, style: Json) -> Json:
             heights[across] = up
     corners = list(heights.items())
     corners.append((frame.x.high, corners[-1][1]))
-    rows: dict[float, Json] = {}
+    rows: dict[float, JsonObject] = {}
     for across, up in corners:
         if up >= frame.y.low:
             x, y = (round(at, 1) for at in frame.place(across, up))
@@ -226,7 +225,9 @@ def _bars(frame: Frame, curve: _Curve, aside: float) -> Iterator[PixelLine]:
             yield PixelLine(x, bar.y, x, bar.y2)
 
 
-def _labels(frame: Frame, curves: Sequence[_Curve], stands: int) -> tuple[list[Json], list[str]]:
+def _labels(
+    frame: Frame, curves: Sequence[_Curve], stands: int
+) -> tuple[list[JsonObject], list[str]]:
     """Return the layers of names, at models as they stand, and the names that have no room."""
     points, lines = [], []
     for curve in curves:
@@ -237,7 +238,7 @@ def _labels(frame: Frame, curves: Sequence[_Curve], stands: int) -> tuple[list[J
     return frame.labels(points, lines)
 
 
-def _marks(frame: Frame, curve: _Curve, color: str) -> Iterator[Json]:
+def _marks(frame: Frame, curve: _Curve, color: str) -> Iterator[JsonObject]:
     """Yield what a model stops by its actions alone."""
     for stops, rates in zip(_STOPS, curve.own, strict=True):
         x, y = frame.place(*rates)

@@ -7,6 +7,7 @@ from operator import attrgetter
 from msgspec import Struct
 
 from aegish_dist.core.estimate import Estimate
+from aegish_dist.core.text import JsonObject
 from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.report.charts.frame import (
     HEIGHT,
@@ -24,7 +25,6 @@ from aegish_dist.report.charts.vega_lite import (
     LEGEND_LINES,
     SOFT,
     Chart,
-    Json,
     NoChart,
     layer,
     legend,
@@ -225,7 +225,7 @@ def _floors(frame: Frame, baselines: Sequence[RankedModel]) -> list[PixelLine]:
     return [frame.level(score) for score in scores if frame.y.low <= score <= frame.y.high]
 
 
-def _bars(frame: Frame, points: Sequence[_Point]) -> Json:
+def _bars(frame: Frame, points: Sequence[_Point]) -> JsonObject:
     bars = []
     for point in points:
         low, high = point.seen.ci_low, point.seen.ci_high
@@ -240,7 +240,7 @@ def _labels(
     numbered: Sequence[_Point],
     lines: _Lines,
     aims: Sequence[float],
-) -> tuple[list[Json], list[str]]:
+) -> tuple[list[JsonObject], list[str]]:
     """Return the layers of labels of models and targets, and the texts that have no room."""
     labelled = []
     for point in points:
@@ -251,7 +251,7 @@ def _labels(
     return frame.labels(labelled, list(chain.from_iterable(lines.values())))
 
 
-def _legend_lines(lines: _Lines) -> Iterator[Json]:
+def _legend_lines(lines: _Lines) -> Iterator[JsonObject]:
     """Yield the Pareto line, targets and baselines, with their legend."""
     shown = {name: dash for name, (_, dash) in _LINES.items() if lines[name]}
     for name in shown:
@@ -264,11 +264,13 @@ def _legend_lines(lines: _Lines) -> Iterator[Json]:
         )
 
 
-def _symbols(frame: Frame, points: Sequence[_Point], styles: Mapping[str, Json]) -> Json:
+def _symbols(
+    frame: Frame, points: Sequence[_Point], styles: Mapping[str, JsonObject]
+) -> JsonObject:
     """Return the marks of models, with a legend of their providers."""
     drawn = {provider_of(point.entry.model) for point in points}
     names = fitted_names([provider for provider in styles if provider in drawn], LABEL_PX)
-    rows: list[Json] = []
+    rows: list[JsonObject] = []
     for point in points:
         x, y = frame.place(point.cost, point.score)
         rows.append(
@@ -283,7 +285,7 @@ def _symbols(frame: Frame, points: Sequence[_Point], styles: Mapping[str, Json])
         )
     room = WIDTH - 210  # the legend of lines stands beside
     columns = max(1, int(room // (widest(names.values()) + 34)))
-    by_provider: Json = {}
+    by_provider: JsonObject = {}
     for look in ("color", "shape"):
         looks = {name: styles[provider][look] for provider, name in names.items()}
         by_provider[look] = legend(

@@ -22,10 +22,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from aegish_dist.core.text import filled, printable, printable_json
+from aegish_dist.core.text import JsonObject, filled, printable, printable_json
 from aegish_dist.errors import ConfigError
-
-Json = dict[str, Any]
 
 VEGA_LITE = "6.4"
 """The version that the specifications are written for; `vl_convert` carries several."""
@@ -94,7 +92,7 @@ class Chart(Struct, frozen=True):
     """Names what is drawn, its unit, n and the interval of its bars; may hold foreign text."""
     description: str
     """The finding in words, for those who do not see it; may hold foreign text."""
-    body: Json
+    body: JsonObject
     """The view: data, marks, encodings."""
     left: float
     """Pixels that names and axis take on the left of the plot's area."""
@@ -115,14 +113,14 @@ def provider_of(model: str) -> str:
     return model.partition("/")[0]
 
 
-def provider_styles(models: Iterable[str]) -> Mapping[str, Json]:
+def provider_styles(models: Iterable[str]) -> Mapping[str, JsonObject]:
     """Return `color` and `shape` for each provider of some models, in the order of a legend."""
     names = {provider_of(model) for model in models}
     places = {name: place for place, name in enumerate(_FIRST) if name in names}
     free = iter(sorted({*range(len(_FIRST) + len(names))} - {*places.values()}))
     for name in sorted(names - {*places, _POLICY}):
         places[name] = next(free)
-    styles: dict[str, Json] = {}
+    styles: dict[str, JsonObject] = {}
     for name, place in places.items():
         turn, color = divmod(place, len(PALETTE))  # each time round with the next shape
         shape = SHAPES[(color + turn) % len(SHAPES)]
@@ -132,7 +130,7 @@ def provider_styles(models: Iterable[str]) -> Mapping[str, Json]:
     return styles
 
 
-def whole_specification(chart: Chart, small_print: str) -> Json:
+def whole_specification(chart: Chart, small_print: str) -> JsonObject:
     """Return a chart with its title above, its caption and where it comes from below."""
     room = max(chart.width, 560.0)  # for lines of the caption
     title = {"text": wrapped(chart.title, TITLE_PX * 1.2, room), "fontSize": TITLE_PX}
@@ -157,7 +155,7 @@ def whole_specification(chart: Chart, small_print: str) -> Json:
     }
 
 
-def bare_specification(chart: Chart) -> Json:
+def bare_specification(chart: Chart) -> JsonObject:
     """Return a chart without title and caption, for a page that shows them as text."""
     return {
         "$schema": _SCHEMA,
@@ -168,7 +166,7 @@ def bare_specification(chart: Chart) -> Json:
     }
 
 
-def _with_room(chart: Chart, view: Json, room: float) -> Json:
+def _with_room(chart: Chart, view: JsonObject, room: float) -> JsonObject:
     """Return a view over an empty one that keeps room for text in the widest font.
 
     Vega-Lite lays a picture out for the font that it has; who looks at it may have another one.
@@ -191,7 +189,7 @@ def _with_room(chart: Chart, view: Json, room: float) -> Json:
     return {"concat": [view, spacer], "columns": 1, "resolve": resolve}
 
 
-_CONFIG: Json = json.loads(files(__package__).joinpath("vega_lite.json").read_text("utf-8"))
+_CONFIG: JsonObject = json.loads(files(__package__).joinpath("vega_lite.json").read_text("utf-8"))
 """The first font is in the wheel of `vl_convert`; Arial and Helvetica have its widths."""
 
 
@@ -210,7 +208,7 @@ def converter() -> Any:
     return vl_convert
 
 
-def drawn(specification: dict[str, Any], form: str, *, title: str) -> bytes:
+def drawn(specification: JsonObject, form: str, *, title: str) -> bytes:
     """Return a plot as the content of a file; SVG holds the title for those who do not see it."""
     if form == "vega":
         return (printable_json(specification) + "\n").encode()
@@ -223,7 +221,7 @@ def drawn(specification: dict[str, Any], form: str, *, title: str) -> bytes:
     return bytes(draw.vegalite_to_png(specification, vl_version=VEGA_LITE, scale=2))
 
 
-def drawn_svg(specification: dict[str, Any], title: str, description: str = "") -> str:
+def drawn_svg(specification: JsonObject, title: str, description: str = "") -> str:
     """Return a plot as an SVG document with title and description."""
     svg: str = converter().vegalite_to_svg(specification, vl_version=VEGA_LITE)
     head, mark, rest = svg.partition(">")
@@ -258,7 +256,9 @@ def _themed_tag(tag: str) -> str:
     return _COLOR.sub(lambda found: f'="var(--chart-{VARIABLES[found[1]]}, {found[1]})"', shorter)
 
 
-def layer(rows: Sequence[Mapping[str, Any]], mark: str, style: Json, **encoding: Any) -> Json:
+def layer(
+    rows: Sequence[Mapping[str, Any]], mark: str, style: JsonObject, **encoding: Any
+) -> JsonObject:
     """Return a layer with the rows that it draws."""
     return {
         "data": {"values": list(rows)},
@@ -267,26 +267,28 @@ def layer(rows: Sequence[Mapping[str, Any]], mark: str, style: Json, **encoding:
     }
 
 
-def number(field: str, title: str | None = None, *, scale: Json | None = None, **axis: Any) -> Json:
+def number(
+    field: str, title: str | None = None, *, scale: JsonObject | None = None, **axis: Any
+) -> JsonObject:
     """Return the channel of a number; only the one with a title has an axis of its own."""
-    channel: Json = {"field": field, "type": "quantitative"}
+    channel: JsonObject = {"field": field, "type": "quantitative"}
     if title is not None:
         channel["axis"] = {"title": title, "tickCount": 8} | axis
     return channel if scale is None else channel | {"scale": scale}
 
 
-def pixels(field: str) -> Json:
+def pixels(field: str) -> JsonObject:
     """Return the channel of a field that is in pixels of the plot's area."""
     return {"field": field, "type": "quantitative", "scale": None, "axis": None}
 
 
-def legend(names: Json, range_by_name: Mapping[str, Any], **look: Any) -> Json:
+def legend(names: JsonObject, range_by_name: Mapping[str, Any], **look: Any) -> JsonObject:
     """Return the channel of a field of names, or of one name, with a legend of their looks."""
     scale = {"domain": list(range_by_name), "range": list(range_by_name.values())}
     return names | {"type": "nominal", "scale": scale, "legend": look}
 
 
-def literal(field: str) -> Json:
+def literal(field: str) -> JsonObject:
     """Return the channel of a field that holds colours or shapes themselves."""
     return {"field": field, "type": "nominal", "scale": None, "legend": None}
 

@@ -4,9 +4,10 @@ import pytest
 from msgspec.structs import replace
 from sklearn.metrics import roc_curve
 
+from aegish_dist.core.text import JsonObject
 from aegish_dist.report.charts.catalogue import make_chart
 from aegish_dist.report.charts.frame import axis_of
-from aegish_dist.report.charts.vega_lite import Chart, Json, NoChart
+from aegish_dist.report.charts.vega_lite import Chart, NoChart
 from aegish_dist.report.charts.words import COST, SCORE
 from aegish_dist.report.data import ReportData
 from tests.unit.report.charts.models import a_spread_report, guards_of
@@ -40,7 +41,7 @@ def test_a_single_value_has_an_axis(values: list[float]) -> None:
     assert 0 <= axis.along(values[0]) <= 100
 
 
-def drawn(data: ReportData, name: str, mark: str) -> list[list[Json]]:
+def drawn(data: ReportData, name: str, mark: str) -> list[list[JsonObject]]:
     """The rows of the layers of a kind of mark."""
     made = make_chart(data, name)
     assert isinstance(made, Chart)
@@ -71,7 +72,7 @@ def test_a_curve_has_the_points_of_scikit_learn_and_passes_through_its_own_actio
         assert any(row["x"] == round(mark["x"], 1) and row["y"] <= mark["y"] + 1 for row in curve)
 
 
-def assert_on_the_curve(bars: list[Json], curve: list[Json]) -> None:
+def assert_on_the_curve(bars: list[JsonObject], curve: list[JsonObject]) -> None:
     """Each bar crosses its curve: the last step that is not right of the bar is at its height."""
     for bar in bars:
         height = [row["y"] for row in curve if row["x"] <= bar["x"]][-1]
