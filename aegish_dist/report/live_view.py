@@ -24,7 +24,9 @@ def cut(text: str, width: int, dots: str) -> str:
     """Return a text of at most this many columns; dots end one that was longer."""
     if cell_width(text) <= width:
         return text
-    return (cut_to_cells(text, width - cell_width(dots)).rstrip() + dots)[: max(0, width)]
+    kept = cut_to_cells(text, width - cell_width(dots))
+    shortened = kept.rstrip() + dots
+    return shortened[: max(0, width)]
 
 
 def padded(text: str, width: int, *, right: bool = False) -> str:
@@ -45,7 +47,8 @@ def folded(text: str, width: int, lines: int, dots: str) -> list[str]:
     folded = sentence_lines(text, width)
     if len(folded) <= lines:
         return folded
-    return [*folded[: lines - 1], cut(" ".join(folded[lines - 1 :]), width, dots)]
+    rest = " ".join(folded[lines - 1 :])
+    return [*folded[: lines - 1], cut(rest, width, dots)]
 
 
 GAP = 2
@@ -76,25 +79,27 @@ Columns of the largest priority are dropped first."""
 
 def table_lines(models: Sequence[ModelStatus], width: int, dots: str) -> list[str]:
     """Return the line of headings and a line for each model, with the columns that fit all."""
-    cells = {heading: [heading, *map(cell, models)] for heading, _, cell in COLUMNS}
-    widths = {heading: max(map(cell_width, column)) for heading, column in cells.items()}
-    longest = max(map(cell_width, ["Model", *(printable(model.model) for model in models)]))
-    chosen = set[str]()
+    ids = [printable(model.model) for model in models]
+    longest = max(map(cell_width, ["Model", *ids]))
     room = width
-    for heading, priority, _ in sorted(COLUMNS, key=itemgetter(1)):
+    chosen: dict[str, list[str]] = {}
+    for heading, priority, cell in sorted(COLUMNS, key=itemgetter(1)):
+        column = [heading, *map(cell, models)]
+        column_width = max(map(cell_width, column))
         # Ids keep 24 columns, if they need them, before another column is dropped.
         least = min(longest, 24 if priority else 8)
-        if widths[heading] + GAP + least <= room:
-            chosen.add(heading)
-            room -= widths[heading] + GAP
+        if column_width + GAP + least <= room:
+            chosen[heading] = [padded(text, column_width, right=True) for text in column]
+            room -= column_width + GAP
     model_width = max(0, min(longest, room))
     names = shown_names(models, model_width, dots)
     shown = ["Model", *(names[model.model] for model in models)]
     columns = [[padded(name, model_width) for name in shown]]
-    for heading, column in cells.items():
+    for heading, _, _ in COLUMNS:
         if heading in chosen:
-            columns.append([padded(cell, widths[heading], right=True) for cell in column])
-    return [(" " * GAP).join(line) for line in zip(*columns, strict=True)]
+            columns.append(chosen[heading])
+    gap = " " * GAP
+    return [gap.join(cells) for cells in zip(*columns, strict=True)]
 
 
 def shown_names(models: Sequence[ModelStatus], width: int, dots: str) -> dict[str, str]:
@@ -139,18 +144,20 @@ class Canvas(Struct, frozen=True):
 
 def draw(scene: Scene, canvas: Canvas) -> list[Text]:
     """Return the lines of a run, at most as many as the terminal has."""
+    status = scene.status
     head = _head(scene, canvas)
-    outcomes = _outcomes(scene.status, canvas)
-    errors = _errors(scene.status, canvas)
+    outcomes = _outcomes(status, canvas)
+    errors = _errors(status, canvas)
     steps = _steps(scene, canvas)
     for_errors = min(len(errors), LEAST_LINES)
     for_steps = min(len(steps), LEAST_LINES)
     free = canvas.height - len(head) - len(outcomes)
-    models = _models(scene.status, canvas, max(0, free - for_errors - for_steps))
+    models = _models(status, canvas, max(0, free - for_errors - for_steps))
     free -= len(models)
     errors = errors[: max(0, free - for_steps)]
     steps = steps[: max(0, free - len(errors))]
-    return [*head, *models, *outcomes, *errors, *steps][: canvas.height]
+    lines = [*head, *models, *outcomes, *errors, *steps]
+    return lines[: canvas.height]
 
 
 def _outcomes(status: RunStatus, canvas: Canvas) -> list[Text]:
@@ -176,35 +183,45 @@ def _head(scene: Scene, canvas: Canvas) -> list[Text]:
 
 def _bar(status: RunStatus, canvas: Canvas) -> Text:
     """Return how much is done; a run that asks nothing is complete."""
-    done, planned = (status.done, status.planned) if status.planned else (1, 1)
+    done = status.done
+    planned = status.planned
+    if not planned:
+        done = planned = 1
     numbers = f" {status.done:,} of {status.planned:,}  {100 * done // planned} %"
     room = max(0, canvas.width - len(numbers))
     full = room * done // planned
-    filled_mark, empty_mark = "#-" if canvas.ascii_only else "\N{FULL BLOCK}\N{LIGHT SHADE}"
-    bar = Text(filled_mark * full, style=STYLES[status.state])
-    bar.append(empty_mark * (room - full), style="dim")
+    done_mark = "#" if canvas.ascii_only else "\N{FULL BLOCK}"
+    rest_mark = "-" if canvas.ascii_only else "\N{LIGHT SHADE}"
+    bar = Text(done_mark * full, style=STYLES[status.state])
+    bar.append(rest_mark * (room - full), style="dim")
     bar.append(cut(numbers, canvas.width, canvas.dots), style="bold")
     return bar
 
 
 def _models(status: RunStatus, canvas: Canvas, lines: int) -> list[Text]:
-    headings, *rows = table_lines(status.models, canvas.width, canvas.dots)
+    models = status.models
+    headings, *rows = table_lines(models, canvas.width, canvas.dots)
     shown = [Text(), Text(headings, style="bold")]
-    entries = [
-        _entry(status, model, row, canvas) for model, row in zip(status.models, rows, strict=True)
-    ]
+    entries = []
+    for model, row in zip(models, rows, strict=True):
+        entries.append(_entry(status, model, row, canvas))
     if len(shown) + sum(map(len, entries)) <= lines:
         return [*shown, *chain.from_iterable(entries)]
-    for number, model in enumerate(status.models):
+    for model, entry in zip(models, entries, strict=True):
         if may_move(model):  # its waits are those in the head
-            del entries[number][1:]
-    chosen = _chosen(status.models, list(map(len, entries)), lines - len(shown) - 1)
-    for number in sorted(chosen):
-        shown += entries[number]
-    rest = [model.state for number, model in enumerate(status.models) if number not in chosen]
-    kinds = ", ".join(f"{number} {state}" for state, number in Counter(rest).items())
-    more = cut(f"and {len(rest)} more: {kinds}", canvas.width, canvas.dots)
-    return [*shown, Text(more, style="dim")][: max(0, lines)]
+            del entry[1:]
+    heights = [len(entry) for entry in entries]
+    chosen = _chosen(models, heights, lines - len(shown) - 1)
+    left_out: Counter[State] = Counter()
+    for number, model in enumerate(models):
+        if number in chosen:
+            shown += entries[number]
+        else:
+            left_out[model.state] += 1
+    kinds = ", ".join(f"{number} {state}" for state, number in left_out.items())
+    more = cut(f"and {left_out.total()} more: {kinds}", canvas.width, canvas.dots)
+    shown.append(Text(more, style="dim"))
+    return shown[: max(0, lines)]
 
 
 def _chosen(models: Sequence[ModelStatus], heights: Sequence[int], free: int) -> set[int]:
@@ -222,9 +239,11 @@ def _chosen(models: Sequence[ModelStatus], heights: Sequence[int], free: int) ->
 def _entry(status: RunStatus, model: ModelStatus, row: str, canvas: Canvas) -> list[Text]:
     style = "" if model.state is State.RUNNING else STYLES[model.state]
     reason = why(model, status)
-    together = f"{row}  {reason}" if reason else row
-    if cell_width(together) <= canvas.width or not reason:
-        return [Text(together, style=style)]
+    if not reason:
+        return [Text(row, style=style)]
+    beside = f"{row}  {reason}"
+    if cell_width(beside) <= canvas.width:
+        return [Text(beside, style=style)]
     below = cut(f"  {reason}", canvas.width, canvas.dots)
     return [Text(row, style=style), Text(below, style=style)]
 
@@ -236,7 +255,8 @@ def _errors(status: RunStatus, canvas: Canvas) -> list[Text]:
     names = shown_names(status.models, max(20, canvas.width // 4), canvas.dots)
     for error in status.last_errors:
         model = names.get(error.model, printable(error.model))
-        words = f"{error.at.astimezone():%H:%M:%S}  {model}  {error_words(error)}"
+        time = error.at.astimezone()
+        words = f"{time:%H:%M:%S}  {model}  {error_words(error)}"
         lines.append(Text(cut(words, canvas.width, canvas.dots)))
     return lines
 
@@ -246,5 +266,6 @@ def _steps(scene: Scene, canvas: Canvas) -> list[Text]:
         return []
     lines = [Text("Next", style="bold")]
     for step in scene.steps:
-        lines += map(Text, folded(printable(step), canvas.width, 3, canvas.dots))
+        step_lines = folded(printable(step), canvas.width, 3, canvas.dots)
+        lines += map(Text, step_lines)
     return lines

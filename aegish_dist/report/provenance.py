@@ -38,17 +38,20 @@ def head(data: ReportData, entries: Sequence[RankedModel]) -> tuple[Fact, ...]:
 
 def run_facts(run: Run) -> tuple[Fact, ...]:
     """Return what a run is, whatever came of it."""
-    version = f"aegish-dist {run.package_version}"
-    prompts = [f"{each.name} (fingerprint {each.fingerprint[:12]})" for each in run.asked_with]
-    return (
+    created = f"{format_time(run.created_at)} by {run.origin}, aegish-dist {run.package_version}"
+    prompts = [
+        f"{prompt.name} (fingerprint {prompt.fingerprint[:12]})" for prompt in run.asked_with
+    ]
+    facts = [
         Fact("Name", shortened(run.name, MOST_CHARACTERS) or UNDEFINED),
-        Fact("Created", f"{format_time(run.created_at)} by {run.origin}, {version}"),
+        Fact("Created", created),
         Fact("Samples", _samples(run)),
-        Fact("Prompts" if prompts[1:] else "Prompt", ", ".join(prompts) or _UNKNOWN),
+        Fact("Prompts" if len(prompts) > 1 else "Prompt", ", ".join(prompts) or _UNKNOWN),
         Fact("Parameters", _parameters(run.parameters)),
-        *([Fact("Batches", _batched(run))] if run.batched else []),
-        Fact("Epochs", format_count(run.epochs)),
-    )
+    ]
+    if run.batched:
+        facts.append(Fact("Batches", _batched(run)))
+    return (*facts, Fact("Epochs", format_count(run.epochs)))
 
 
 def _verdicts(data: ReportData, entries: Sequence[RankedModel]) -> str:
@@ -65,13 +68,18 @@ def _verdicts(data: ReportData, entries: Sequence[RankedModel]) -> str:
 
 
 def _batched(run: Run) -> str:
-    asked = [spec for spec in run.models if spec.id in run.batched]
-    price = " or ".join(sorted({f"{s.batch_share:.0%}" for s in asked if s.batch_share}))
-    called = {spec.id for spec in run.models if spec.wire.http is not None}
-    everything = "" if called <= set(run.batched) else " of some models"
+    shares = set()
+    of_which = ""
+    for spec in run.models:
+        if spec.id in run.batched:
+            if spec.batch_share:
+                shares.add(f"{spec.batch_share:.0%}")
+        elif spec.wire.http is not None:
+            of_which = " of some models"
+    price = " or ".join(sorted(shares))
     live = "" if _in_batches_only(run) else ", after a while of single calls"
     return (
-        f"requests{everything} were sent in batches{live}: at {price} of the price, and without"
+        f"requests{of_which} were sent in batches{live}: at {price} of the price, and without"
         " a measured latency"
     )
 
@@ -95,9 +103,13 @@ def _samples(run: Run) -> str:
         return "0"
     datasets = []
     for dataset in run.datasets:
-        sizes = {"malicious": dataset.malicious, "harmless": dataset.samples - dataset.malicious}
-        kinds = ", ".join(f"{format_count(size)} {kind}" for kind, size in sizes.items() if size)
-        datasets.append(f"{dataset.name} ({kinds or 'empty'})")
+        kinds = []
+        if dataset.malicious:
+            kinds.append(f"{format_count(dataset.malicious)} malicious")
+        if harmless := dataset.samples - dataset.malicious:
+            kinds.append(f"{format_count(harmless)} harmless")
+        sizes = ", ".join(kinds) or "empty"
+        datasets.append(f"{dataset.name} ({sizes})")
     return f"{format_count(run.samples)}: {', '.join(datasets)}"
 
 
@@ -122,22 +134,24 @@ def _opinion(snapshot: Snapshot) -> str:
     """Name rule set, targets and overlay with their versions and fingerprints."""
     if snapshot.opinion is None:
         return UNDEFINED
-    said = [
-        f"{part} {made['name']} v{made['version']} ({made['fingerprint']})"
-        for part, made in _made_under(snapshot.opinion)
-    ]
-    if snapshot.opinion.overlay is not None:
-        said.append(f"{format_count(len(snapshot.opinion.overlay.changes))} changes")
-    return ", ".join(said)
+    overlay = snapshot.opinion.overlay
+    parts = []
+    for part, made in _made_under(snapshot.opinion):
+        parts.append(f"{part} {made['name']} v{made['version']} ({made['fingerprint']})")
+    if overlay is not None:
+        parts.append(f"{format_count(len(overlay.changes))} changes")
+    return ", ".join(parts)
 
 
 def _made_under(opinion: Opinion | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield name, version and fingerprint of each part of an opinion, by the word for the part."""
-    for part, made in ({} if opinion is None else opinion.provenance).items():
+    provenance = {} if opinion is None else opinion.provenance
+    for part, made in provenance.items():
         if made is not None:
             yield "rule set" if part == "scoring" else part, made
-    for made in policy_documents(opinion or Opinion()).values():
-        yield "policy", made
+    policies = policy_documents(opinion or Opinion())
+    for policy in policies.values():
+        yield "policy", policy
 
 
 INTERVALS = (
@@ -158,11 +172,16 @@ def source(data: ReportData) -> tuple[Fact, ...]:
     run = data.run
     snapshot = data.snapshot
     overlay = None if snapshot.opinion is None else snapshot.opinion.overlay
-    laid_over = "" if overlay is None else f", overlay {overlay.name} v{overlay.version}"
+    name = run.run_id
+    if run.name:
+        name += f" ({run.name})"
+    rules = f"{snapshot.scoring} v{snapshot.scoring_version}"
+    if overlay is not None:
+        rules += f", overlay {overlay.name} v{overlay.version}"
     return (
-        Fact("run", f"{run.run_id} ({run.name})" if run.name else run.run_id),
+        Fact("run", name),
         Fact("snapshot", str(snapshot.snapshot_id)),
-        Fact("rule set", f"{snapshot.scoring} v{snapshot.scoring_version}{laid_over}"),
+        Fact("rule set", rules),
     )
 
 
@@ -178,9 +197,12 @@ def reproduction(data: ReportData) -> Iterator[tuple[str, str]]:
     if snapshot.opinion is not None:
         now = command_line(*report, *_opinion_options(snapshot.opinion))
         yield "The same rules on the verdicts as they are now", now
-    name = ("--name", run.name) if run.name else ()
-    imported = command_line("verdicts", "import", "FILE", *name)
-    yield "The run again", _submit(run) if run.origin == "submit" else imported
+    if run.origin == "submit":
+        again = _submit(run)
+    else:
+        name = ("--name", run.name) if run.name else ()
+        again = command_line("verdicts", "import", "FILE", *name)
+    yield "The run again", again
 
 
 def shell_quoted(text: str) -> str:
@@ -203,7 +225,8 @@ def _escaped(character: str) -> str:
 
 def command_line(*words: str) -> str:
     """Return what to type; `FILE` stands for a file that is not known."""
-    return " ".join(("aegish-dist", *(w if w == "FILE" else shell_quoted(w) for w in words)))
+    quoted = [word if word == "FILE" else shell_quoted(word) for word in words]
+    return " ".join(["aegish-dist", *quoted])
 
 
 def _opinion_options(opinion: Opinion) -> Iterator[str]:
@@ -247,9 +270,13 @@ def submit_options(run: Run) -> dict[str, object]:
 def _submit(run: Run) -> str:
     words: list[str] = []
     for option, value in submit_options(run).items():
-        text = f"{value:g}" if isinstance(value, float) else str(value)
-        text = ",".join(value) if isinstance(value, list) else text
-        words += [f"--{option}", *([] if value is True else [text])]
+        words.append(f"--{option}")
+        if isinstance(value, float):
+            words.append(f"{value:g}")
+        elif isinstance(value, list):
+            words.append(",".join(value))
+        elif value is not True:
+            words.append(str(value))
     return command_line("submit", *words)
 
 
@@ -263,14 +290,14 @@ def provenance(data: ReportData) -> Iterator[Section]:
         ("dataset", "fingerprint", "samples", "malicious", "source", "licence"),
         (
             (
-                each.name,
-                each.fingerprint[:16],
-                number_cell(each.samples, format_count),
-                number_cell(each.malicious, format_count),
-                each.source or UNDEFINED,
-                each.licence or UNDEFINED,
+                dataset.name,
+                dataset.fingerprint[:16],
+                number_cell(dataset.samples, format_count),
+                number_cell(dataset.malicious, format_count),
+                dataset.source or UNDEFINED,
+                dataset.licence or UNDEFINED,
             )
-            for each in data.run.datasets
+            for dataset in data.run.datasets
         ),
         note="A fingerprint is of the samples and their labels: the same ones have the same.",
     )
@@ -311,21 +338,26 @@ def _model(spec: ModelSpec) -> tuple[Cell, ...]:
 def _rate(rate: Rate | None) -> Cell:
     if rate is None:
         return UNDEFINED
-    return _amount(rate.base, f"more above {format_count(rate.tiers[0][0])}" if rate.tiers else "")
+    detail = ""
+    if rate.tiers:
+        detail = f"more above {format_count(rate.tiers[0][0])}"
+    return _amount(rate.base, detail)
 
 
 def _amount(usd: Decimal | None, detail: str = "") -> Cell:
     """Write a price exactly, with no digit that says nothing."""
     if usd is None:
         return UNDEFINED
-    plain = f"{usd:f}"
-    exact = plain.rstrip("0").rstrip(".") if "." in plain else plain
+    exact = f"{usd:f}"
+    if "." in exact:
+        exact = exact.rstrip("0").rstrip(".")
     return TableCell(f"${exact}", detail, value=float(usd))
 
 
 def _about_models(run: Run) -> Iterator[str]:
     for spec in run.models:
-        if (prompt := run.prompts.get(spec.id)) and not is_arm_of(spec.id, prompt):
+        prompt = run.prompts.get(spec.id)
+        if prompt is not None and not is_arm_of(spec.id, prompt):
             yield f"{spec.id} is asked with the prompt {prompt.name}"
         if spec.parameters:
             yield f"{spec.id} is asked with {printable_line_of_json(dict(spec.parameters))}"
@@ -337,13 +369,13 @@ def _about_models(run: Run) -> Iterator[str]:
 
 def _versions(data: ReportData) -> list[tuple[str, ...]]:
     snapshot = data.snapshot
-    made = [
-        (part, each["name"], f"{each['version']}", each["fingerprint"])
-        for part, each in _made_under(snapshot.opinion)
-    ]
+    versions = []
+    for prompt in data.run.asked_with:
+        versions.append(("prompt", prompt.name, UNDEFINED, prompt.fingerprint[:16]))
+    for part, made in _made_under(snapshot.opinion):
+        versions.append((part, made["name"], f"{made['version']}", made["fingerprint"]))
     return [
-        *(("prompt", p.name, UNDEFINED, p.fingerprint[:16]) for p in data.run.asked_with),
-        *made,
+        *versions,
         ("program of the run", "aegish-dist", data.run.package_version, UNDEFINED),
         ("program of the snapshot", "aegish-dist", snapshot.code_version, UNDEFINED),
         ("metrics", "aegish-dist", f"{snapshot.metrics_version}", UNDEFINED),
@@ -362,15 +394,20 @@ def _remarks(data: ReportData) -> Iterator[str]:
 
 def _about_opinion(opinion: Opinion) -> Iterator[str]:
     rule = opinion.rule
-    right = (("malicious", rule.malicious_correct), ("harmless", rule.harmless_correct))
-    counted = "; ".join(f"{kind} is right at {', '.join(sorted(labels))}" for kind, labels in right)
-    unscored = ", ".join(sorted(rule.unscored))
-    yield f"Rule set {rule.name}: {counted}; not scored: {unscored or 'nothing'}."
-    changes = () if opinion.overlay is None else opinion.overlay.changes
+    malicious = ", ".join(sorted(rule.malicious_correct))
+    harmless = ", ".join(sorted(rule.harmless_correct))
+    unscored = ", ".join(sorted(rule.unscored)) or "nothing"
+    yield (
+        f"Rule set {rule.name}: malicious is right at {malicious}; harmless is right at {harmless};"
+        f" not scored: {unscored}."
+    )
+    if opinion.overlay is None:
+        return
+    changes = opinion.overlay.changes
     for change in changes[:_MOST_CHANGES]:
         label = "excluded" if change.target is None else f"right label {change.target.value}"
-        said = f"{change} of {change.dataset}: {label}. {change.reason} ({change.author})"
-        yield f"Overlay: {shortened(said, MOST_CHARACTERS)}"
+        words = f"{change} of {change.dataset}: {label}. {change.reason} ({change.author})"
+        yield f"Overlay: {shortened(words, MOST_CHARACTERS)}"
     if len(changes) > _MOST_CHANGES:
         more = format_count(len(changes) - _MOST_CHANGES)
         yield f"Overlay: {more} more, which the JSON report has."

@@ -79,10 +79,14 @@ def cost(status: RunStatus) -> list[str]:
     if status.missing and status.cost_at_end_usd is not None:
         parts.append(f"{format_usd(status.cost_at_end_usd)} at the end")
     elif status.missing:
-        known = sum(m.cost_at_end_usd or 0.0 for m in status.models)
-        parts += [f"at least {format_usd(known)} at the end"] if known else []
-    caps = {"cap": status.max_cost_usd, "cap per model": status.max_cost_per_model_usd}
-    return parts + [f"{name} {format_usd(cap)}" for name, cap in caps.items() if cap is not None]
+        known = sum(model.cost_at_end_usd or 0.0 for model in status.models)
+        if known:
+            parts.append(f"at least {format_usd(known)} at the end")
+    if status.max_cost_usd is not None:
+        parts.append(f"cap {format_usd(status.max_cost_usd)}")
+    if status.max_cost_per_model_usd is not None:
+        parts.append(f"cap per model {format_usd(status.max_cost_per_model_usd)}")
+    return parts
 
 
 def headline(status: RunStatus) -> list[str]:
@@ -90,35 +94,51 @@ def headline(status: RunStatus) -> list[str]:
     limited = f"429s {status.rate_limited:,}"
     if status.rate_limited_last_minute:
         limited += f", {status.rate_limited_last_minute:,} in the last minute"
-    moves = [*_movement(status), time_left(status), counted(status.workers, "worker")]
+    facts: list[str] = []
+    if status.missing:
+        facts += _movement(status)
+        facts.append(time_left(status))
+        facts.append(counted(status.workers, "worker"))
+    retries = sum(model.retries for model in status.models)
+    failed = sum(status.failed.values())
     return [
-        *(moves if status.missing else ()),
+        *facts,
         ", ".join(cost(status)),
         limited,
-        f"retries {sum(model.retries for model in status.models):,}",
-        f"failed {sum(status.failed.values()):,}",
+        f"retries {retries:,}",
+        f"failed {failed:,}",
     ]
 
 
 def _movement(status: RunStatus) -> Iterator[str]:
     """Say how fast a run goes on, and what its items in flight wait for."""
-    yield pace(sum(model.rate_per_s for model in status.models))
-    yield f"{sum(model.in_flight for model in status.models):,} in flight"
-    waits = [model.waiting for model in status.models if model.waiting is not None]
-    if unsent := sum(wait.limiter for wait in waits):
+    rate_per_s = 0.0
+    in_flight = unsent = pausing = opened = answered = requests = 0
+    for model in status.models:
+        rate_per_s += model.rate_per_s
+        in_flight += model.in_flight
+        if model.waiting is not None:
+            unsent += model.waiting.limiter
+            pausing += model.waiting.backoff
+        if model.batches is not None and model.batches.open:
+            opened += model.batches.open
+            answered += model.batches.answered
+            requests += model.batches.requests
+    yield pace(rate_per_s)
+    yield f"{in_flight:,} in flight"
+    if unsent:
         yield f"{unsent:,} waiting to be sent"
-    if pausing := sum(wait.backoff for wait in waits):
+    if pausing:
         yield f"{pausing:,} pausing after a failed call"
-    opened = [m.batches for m in status.models if m.batches is not None and m.batches.open]
     if opened:
-        answered, requests = (sum(getattr(e, n) for e in opened) for n in ("answered", "requests"))
-        batches = counted(sum(each.open for each in opened), "batch", "es")
+        batches = counted(opened, "batch", "es")
         yield f"{batches} open, {answered:,} of {requests:,} answered"
 
 
 def why(model: ModelStatus, status: RunStatus) -> str:
     """Say why items of a model wait; empty when none does, or only for those before it."""
-    return "; ".join(filter(None, (_why_not_called(model, status), batch_words(model))))
+    reasons = (_why_not_called(model, status), batch_words(model))
+    return "; ".join(reason for reason in reasons if reason)
 
 
 def batch_words(model: ModelStatus) -> str:
@@ -141,16 +161,15 @@ def batch_words(model: ModelStatus) -> str:
 
 
 def _open_batches(batches: BatchTotals) -> str:
-    states = ", ".join(
-        f"{number} {_STATES[state]}"
-        for state, number in batches.states.items()
-        if state is not BatchState.ENDED
-    )
-    words = f"{counted(batches.open, 'batch', 'es')} ({states})"
+    states = []
+    for state, number in batches.states.items():
+        if state is not BatchState.ENDED:
+            states.append(f"{number} {_STATES[state]}")
+    words = f"{counted(batches.open, 'batch', 'es')} ({', '.join(states)})"
     words += f": {batches.answered:,} of {batches.requests:,} answered"
-    if batches.oldest_s is None:
-        return words
-    return f"{words}, oldest {duration(batches.oldest_s)}"
+    if batches.oldest_s is not None:
+        words += f", oldest {duration(batches.oldest_s)}"
+    return words
 
 
 _STATES = {
@@ -188,8 +207,8 @@ def _why_waiting(model: ModelStatus, status: RunStatus) -> str:
 
 def _waits(waiting: Waiting) -> Iterator[str]:
     # A limiter that looks for a rate is refused now and then.
-    if (refused := waiting.refused or 0.0) >= 0.01:
-        yield f"{100 * refused:.0f} % of recent calls got 429"
+    if waiting.refused and waiting.refused >= 0.01:
+        yield f"{100 * waiting.refused:.0f} % of recent calls got 429"
     if waiting.limiter and waiting.blocked_by is not None:
         yield f"{waiting.limiter:,} {_BLOCKED[waiting.blocked_by]}"
     if waiting.backoff:
@@ -207,9 +226,12 @@ _BLOCKED = {
 
 def error_words(error: FailedCalls) -> str:
     """Return a failed call as class, status, number and the provider's words."""
-    status = "" if error.status is None else f" {error.status}"
-    times = "" if error.calls == 1 else f" x{error.calls:,}"
-    return f"{error.error_class.words}{status}{times}  {foreign(error.message)}".rstrip()
+    words = error.error_class.words
+    if error.status is not None:
+        words += f" {error.status}"
+    if error.calls != 1:
+        words += f" x{error.calls:,}"
+    return f"{words}  {foreign(error.message)}".rstrip()
 
 
 def foreign(text: str) -> str:
@@ -225,7 +247,8 @@ def plain_line(status: RunStatus) -> str:
     line = f"{status.run_id}: {status.state}, {status.done:,} of {status.planned:,} verdicts"
     for fact in _plain_facts(status):
         longer = f"{line}; {fact}"
-        line = longer if len(longer) <= LINE_CHARS else line
+        if len(longer) <= LINE_CHARS:
+            line = longer
     return line
 
 
@@ -245,9 +268,12 @@ def _plain_facts(status: RunStatus) -> Iterator[str]:
 def plain_error(status: RunStatus, last: FailedCalls) -> str:
     """Return a line about failed calls of a run."""
     ids = [*(model.model for model in status.models), last.model]
-    model = foreign(short_names(ids, LINE_CHARS // 3, dots="...")[last.model])
-    line = f"{status.run_id}: {last.at.astimezone():%H:%M:%S} {model}: {error_words(last)}"
-    return shortened(line.encode("ascii", "backslashreplace").decode("ascii"), LINE_CHARS)
+    names = short_names(ids, LINE_CHARS // 3, dots="...")
+    model = foreign(names[last.model])
+    time = last.at.astimezone()
+    line = f"{status.run_id}: {time:%H:%M:%S} {model}: {error_words(last)}"
+    in_ascii = line.encode("ascii", "backslashreplace").decode("ascii")
+    return shortened(in_ascii, LINE_CHARS)
 
 
 def changed(before: RunStatus, now: RunStatus) -> bool:

@@ -50,39 +50,47 @@ def _longest(pieces: Sequence[str]) -> int:
 
 def fit(widths: Sequence[int], keys: int, total: int) -> list[Block]:
     """Distribute columns over blocks no wider than a total; the last key holds the model."""
-    others = sum(widths) - widths[keys - 1]
-    wanted = min(widths[keys - 1], MODEL_WIDTHS[0])
+    chosen = list(widths)
+    of_model = keys - 1
+    others = sum(widths) - widths[of_model]
+    wanted = min(widths[of_model], MODEL_WIDTHS[0])
     for least in MODEL_WIDTHS:
         for gap in GAPS:
             room = total - others - gap * (len(widths) - 1)
             if room >= min(least, wanted):
-                chosen = (*widths[: keys - 1], min(room, wanted), *widths[keys:])
-                return [Block(tuple(range(len(widths))), chosen, gap)]
-    return _split(widths, keys, total)
+                chosen[of_model] = min(room, wanted)
+                return [Block(tuple(range(len(widths))), tuple(chosen), gap)]
+    return _split(chosen, keys, total)
 
 
 def _split(widths: Sequence[int], keys: int, total: int) -> list[Block]:
+    """Put columns into as many blocks as they need, each with the keys in front."""
     gap = GAPS[1]
-    model_width = min(widths[keys - 1], max(MODEL_WIDTHS[-1], total // 3))
-    sized = [*widths[: keys - 1], model_width, *widths[keys:]]
-    least = min(max(widths[keys:], default=0), WIDEST_HEADING // 2)
-    if sum(sized[:keys]) + gap * keys + least > total:
+    of_keys = list(widths[:keys])
+    of_values = widths[keys:]
+    of_keys[-1] = min(of_keys[-1], max(MODEL_WIDTHS[-1], total // 3))
+    least = min(max(of_values, default=0), WIDEST_HEADING // 2)
+    if sum(of_keys) + gap * keys + least > total:
         share = max((total - least) // keys - gap, 1)
-        sized[:keys] = (min(width, share) for width in sized[:keys])
-    key_width = sum(sized[:keys]) + gap * (keys - 1)
+        of_keys = [min(width, share) for width in of_keys]
+    key_width = sum(of_keys) + gap * (keys - 1)
     # Where the keys leave less, what does not fit beside them is folded too.
     room = max(total - key_width - gap, 1)
-    sized[keys:] = (min(width, room) for width in sized[keys:])
-    groups: list[list[int]] = [[]]
+    columns = list(range(keys))
+    block_widths = of_keys
     used = key_width
-    for column in range(keys, len(sized)):
-        if groups[-1] and used + gap + sized[column] > total:
-            groups.append([])
+    blocks = []
+    for column, width in enumerate(of_values, keys):
+        taken = gap + min(width, room)
+        if used > key_width and used + taken > total:
+            blocks.append(Block(tuple(columns), tuple(block_widths), gap))
+            columns = list(range(keys))
+            block_widths = of_keys
             used = key_width
-        groups[-1].append(column)
-        used += gap + sized[column]
-    blocks = [(*range(keys), *group) for group in groups]
-    return [Block(block, tuple(sized[column] for column in block), gap) for block in blocks]
+        columns.append(column)
+        block_widths = [*block_widths, taken - gap]
+        used += taken
+    return [*blocks, Block(tuple(columns), tuple(block_widths), gap)]
 
 
 _BOLD = "1"
@@ -113,17 +121,22 @@ def _styled(text: str, style: str) -> str:
 
 def _drawn(report: Report, width: int) -> Iterator[str]:
     title = cut_to_cells(printable(report.title), width - 2)
-    side = (width - len(title)) // 2 - 1
-    rules = ("═" * side + " ", " " + "═" * (width - len(title) - side - 2))
-    yield _styled(title, _BOLD).join(_styled(rule, _CYAN) for rule in rules)
-    labels = max(len(fact.label) for fact in report.facts) + 1
+    rules = width - len(title) - 2
+    before = rules // 2
+    left = _styled("═" * before + " ", _CYAN)
+    right = _styled(" " + "═" * (rules - before), _CYAN)
+    yield left + _styled(title, _BOLD) + right
+    label_width = max(len(fact.label) for fact in report.facts) + 1
     for fact in report.facts:
-        lines = sentence_lines(printable(fact.text), width - labels - 2)
-        for label, line in zip_longest([f" {fact.label}"], lines or [""], fillvalue=""):
-            yield f"{_styled(label.ljust(labels), _CYAN)}  {line}"
+        label = f" {fact.label}"
+        lines = sentence_lines(printable(fact.text), width - label_width - 2)
+        for line in lines or [""]:
+            yield f"{_styled(label.ljust(label_width), _CYAN)}  {line}"
+            label = ""
     for section in report.sections:
         yield from _section(section, width)
-    yield from _title("Legend", width) if report.legend else ()
+    if report.legend:
+        yield from _title("Legend", width)
     for line in report.legend:
         yield from _small(line, width)
 
@@ -143,12 +156,14 @@ def _section(section: Section, width: int) -> Iterator[str]:
     yield from _title(section.title, width)
     yield from _small(section.note, width)
     widths = [_needed(section, column) for column in range(len(section.columns))]
-    for number, block in enumerate(fit(widths, section.keys, width - 1) if widths else ()):
-        yield from [""] if number else []
-        for line in _table(section, block):
-            yield f" {line}"
-    if section.remarks and widths:
-        yield ""
+    if widths:
+        first, *others = fit(widths, section.keys, width - 1)
+        yield from _table(section, first)
+        for block in others:
+            yield ""
+            yield from _table(section, block)
+        if section.remarks:
+            yield ""
     for remark in section.remarks:
         yield from _small(remark, width)
 
@@ -156,46 +171,55 @@ def _section(section: Section, width: int) -> Iterator[str]:
 def _needed(section: Section, column: int) -> int:
     """Return the width of a column's widest line; of a heading, of its longest word in reason."""
     heading = section.columns[column]
-    in_heading = min(_longest(_WORDS.findall(printable(heading.text))), WIDEST_HEADING)
-    in_cells = [
-        max(cell_width(_first_line(row[column])), cell_width(row[column].detail))
-        for row in section.rows
-    ]
-    return max(in_heading, cell_width(heading.detail), *in_cells, 1)
+    words = _WORDS.findall(printable(heading.text))
+    width = max(1, min(_longest(words), WIDEST_HEADING), cell_width(heading.detail))
+    for row in section.rows:
+        cell = row[column]
+        width = max(width, cell_width(_first_line(cell)), cell_width(cell.detail))
+    return width
 
 
 def _table(section: Section, block: Block) -> Iterator[str]:
-    headings = [*_cells(section.columns, block, heading=True)]
+    headings = list(_cells(section.columns, block, heading=True))
     tallest = max(map(len, headings))
     # All headings end on the line above the rule, however many lines they have.
-    yield from _row([[""] * (tallest - len(each)) + each for each in headings], section, block)
-    yield "─" * (sum(block.widths) + block.gap * (len(block.widths) - 1))
+    bottom = [[""] * (tallest - len(lines)) + lines for lines in headings]
+    yield from _row(bottom, section, block)
+    rule = sum(block.widths) + block.gap * (len(block.widths) - 1)
+    yield " " + "─" * rule
     for row in _named(section, block):
-        yield from _row([*_cells(row, block)], section, block)
+        yield from _row(list(_cells(row, block)), section, block)
 
 
 def _named(section: Section, block: Block) -> Iterator[tuple[TableCell, ...]]:
     """Yield the rows with names of models that fit on a line."""
     key = section.keys - 1
-    of_models = section.columns[key].text == MODEL.title
+    if section.columns[key].text != MODEL.title:
+        yield from section.rows
+        return
     mark = f" {SIMULATED}"
-    ids = [row[key].text.removesuffix(mark) for row in section.rows if of_models]
-    marked = any(row[key].text.endswith(mark) for row in section.rows)
-    names = short_names(ids, block.widths[key] - len(mark) * marked)
-    for row in section.rows:
-        text = row[key].text
-        for model in [text.removesuffix(mark)] if of_models else []:
-            text = names[model] + text.removeprefix(model)
-        yield *row[:key], replace(row[key], text=text), *row[key + 1 :]
+    shown = [row[key].text for row in section.rows]
+    ids = [text.removesuffix(mark) for text in shown]
+    room = block.widths[key]
+    if ids != shown:
+        room -= len(mark)
+    names = short_names(ids, room)
+    for row, model in zip(section.rows, ids, strict=True):
+        cell = row[key]
+        text = names[model] + cell.text.removeprefix(model)
+        yield *row[:key], replace(cell, text=text), *row[key + 1 :]
 
 
 def _row(cells: Sequence[Sequence[str]], section: Section, block: Block) -> Iterator[str]:
     for lines in zip_longest(*cells, fillvalue=""):
         padded = []
         for line, column, width in zip(lines, block.columns, block.widths, strict=True):
-            space = " " * (width - cell_width(_STYLE.sub("", line)))
-            padded.append(line + space if column < section.keys else space + line)
-        yield (" " * block.gap).join(padded)
+            shown = _STYLE.sub("", line)
+            space = " " * (width - cell_width(shown))
+            is_key = column < section.keys
+            padded.append(line + space if is_key else space + line)
+        gap = " " * block.gap
+        yield " " + gap.join(padded)
 
 
 def _cells(row: Sequence[TableCell], block: Block, *, heading: bool = False) -> Iterator[list[str]]:
@@ -204,16 +228,20 @@ def _cells(row: Sequence[TableCell], block: Block, *, heading: bool = False) -> 
         cell = row[column]
         texts = fold(_first_line(cell), width) or [""]
         details = fold(printable(cell.detail), width)
+        dim = _DIM
         if cell.mark:
             sign, style = _SIGNS[cell.mark]
             texts[0] = _styled(sign, style) + texts[0].removeprefix(sign)
-        dim = f"{_BOLD};{_DIM}" if heading else _DIM
-        shown = [_styled(text, _BOLD) for text in texts] if heading else texts
-        yield [*shown, *(_styled(text, dim) for text in details)]
+        if heading:
+            texts = [_styled(text, _BOLD) for text in texts]
+            dim = f"{_BOLD};{_DIM}"
+        texts += [_styled(text, dim) for text in details]
+        yield texts
 
 
 def _first_line(cell: TableCell) -> str:
     text = printable(cell.text)
     if cell.mark:
-        return f"{_SIGNS[cell.mark][0]} {text:>5}"
+        sign, _ = _SIGNS[cell.mark]
+        return f"{sign} {text:>5}"
     return text
