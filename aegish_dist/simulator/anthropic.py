@@ -24,23 +24,31 @@ def read(body: JsonObject, model: str) -> dialect.ChatRequest:
     user, chars = dialect.conversation(
         body.get("model"), body.get("stream"), body.get("messages"), "content"
     )
-    if (limit := dialect.as_limit(body.get("max_tokens"))) is None:
+    limit = dialect.as_limit(body.get("max_tokens"))
+    if limit is None:
         raise InputError("max_tokens: Input should be a valid integer", field="max_tokens")
     system = body.get("system", "")
-    prompt_chars = len(dialect.text_of(system) or "") + chars
     return dialect.ChatRequest(
-        body["model"], user, prompt_chars, _cacheable_chars(system), limit, _form(body)
+        model=body["model"],
+        user=user,
+        prompt_chars=dialect.chars_of(system) + chars,
+        cacheable_chars=_cacheable_chars(system),
+        max_output_tokens=limit,
+        form=_form(body),
     )
 
 
 def _form(body: JsonObject) -> dialect.Form:
     choice = dialect.inner(body, "tool_choice")
-    wanted = dialect.inner(body, "output_config", "format")
     if choice.get("type") == "tool":
         name = choice.get("name")
-        tools = dialect.listed(body, "tools")
-        schemas = [each.get("input_schema") for each in tools if each.get("name") == name]
-        return dialect.form(schemas[0] if schemas else None, "tools", str(name), closed=False)
+        schema = None
+        for tool in dialect.listed(body, "tools"):
+            if tool.get("name") == name:
+                schema = tool.get("input_schema")
+                break
+        return dialect.form(schema, "tools", str(name), closed=False)
+    wanted = dialect.inner(body, "output_config", "format")
     if wanted.get("type") == "json_schema":
         bounds = ("minimum", "maximum", "minLength", "maxLength")
         return dialect.form(wanted.get("schema"), "output_config.format", refused=bounds)
@@ -48,13 +56,18 @@ def _form(body: JsonObject) -> dialect.Form:
 
 
 def answer_body(answer: Completion, call: dialect.Call) -> JsonObject:
-    content: list[JsonObject] = (
-        [] if answer.text is None else [{"type": "text", "text": answer.text}]
-    )
+    content: list[JsonObject] = []
+    if answer.text is not None:
+        content.append({"type": "text", "text": answer.text})
     stop = dialect.stop_word(answer, _WORDS.stops, _WORDS.native)
     if isinstance(answer, dialect.Answer) and answer.arguments is not None:
-        called = {"id": f"toolu_{call.id}", "name": answer.form.tool, "input": answer.arguments}
-        content = [{"type": "tool_use"} | called]
+        called = {
+            "type": "tool_use",
+            "id": f"toolu_{call.id}",
+            "name": answer.form.tool,
+            "input": answer.arguments,
+        }
+        content = [called]
         stop = "tool_use"
     body: JsonObject = {
         "id": f"msg_{call.id}",
@@ -94,12 +107,11 @@ def _cacheable_chars(system: object) -> int:
     """Count what precedes the last cache mark: this provider caches on request only."""
     if not isinstance(system, list):
         return 0
-    marks = [
-        i for i, part in enumerate(system) if isinstance(part, dict) and "cache_control" in part
-    ]
-    if marks:
-        return len(dialect.text_of(system[: marks[-1] + 1]) or "")
-    return 0
+    cached = 0
+    for number, part in enumerate(system, start=1):
+        if isinstance(part, dict) and "cache_control" in part:
+            cached = number
+    return dialect.chars_of(system[:cached])
 
 
 def _usage(usage: Usage) -> dict[str, int]:

@@ -3,7 +3,7 @@
 import heapq
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from statistics import fmean
 
@@ -51,15 +51,15 @@ class Replay:
             known = latest.get(key)
             if known is None or recording.generation >= known.generation:
                 latest[key] = recording
-        self._models: dict[str, dict[str, tuple[Verdict, ...]]] = {}
-        for (model, command, _), recording in sorted(latest.items(), key=lambda entry: entry[0][2]):
-            verdicts = self._models.setdefault(model, {})
-            verdicts[command] = (*verdicts.get(command, ()), recording.verdict)
+        self._models: dict[str, dict[str, list[Verdict]]] = {}
+        for recording in sorted(latest.values(), key=lambda recording: recording.epoch):
+            verdicts = self._models.setdefault(recording.model, {})
+            verdicts.setdefault(recording.sample.command, []).append(recording.verdict)
 
     def __bool__(self) -> bool:
         return bool(self._models)
 
-    def of(self, model: str) -> Mapping[str, tuple[Verdict, ...]]:
+    def of(self, model: str) -> Mapping[str, Sequence[Verdict]]:
         """Return what was recorded of an id, or of the longest that ends with it after a slash.
 
         That is by command the verdicts in the order of their epochs.
@@ -122,7 +122,8 @@ class Places:
     def __init__(self, capacity: Capacity, latency: Callable[[float], float]) -> None:
         self._longest_s = capacity.longest_queue_s
         self._mean_s = fmean(latency((n + 0.5) / 1000) for n in range(1000))
-        places = min(max(1, math.ceil(capacity.per_second * self._mean_s)), 100_000)
+        needed = math.ceil(capacity.per_second * self._mean_s)
+        places = min(max(1, needed), 100_000)
         self._held_s = places / capacity.per_second  # mean of all calls
         self._free_at_s = [-math.inf] * places
 
@@ -144,13 +145,14 @@ class SimulatedModel:
         self, name: str, config: SimulatorConfig, replay: Replay | None, now_s: float
     ) -> None:
         own = config.models.get(name, ModelConfig())
-        limit = own.rate_limit or config.rate_limit
         self.faults = own.faults or config.faults
         self._name = name
         self._seed = config.seed
         self._persona = persona_for(name)
         self._script = None if own.script is None else deque(parse_script(own.script))
-        self._chances = {fault: each for fault, each in self.faults.chances.items() if each}
+        chances = self.faults.chances
+        self._chances = {fault: chance for fault, chance in chances.items() if chance}
+        limit = own.rate_limit or config.rate_limit
         self._bucket = None if limit is None else TokenBucket(limit, now_s)
         self._recorded = None if replay is None else replay.of(name)
         usual = self._persona.latency if replay is None else NO_LATENCY
@@ -162,11 +164,9 @@ class SimulatedModel:
 
     def admit(self, now_s: float) -> ErrorAnswer | None:
         """Count a request against the limit; None when it is within and the queue not too long."""
-        wait_s = 0.0 if self._bucket is None else self._bucket.take(now_s)
-        if wait_s:
+        if self._bucket is not None and (wait_s := self._bucket.take(now_s)):
             return ErrorAnswer(ErrorClass.RATE_LIMIT, retry_after_s=wait_s)
-        full = self._places is not None and self._places.is_full(now_s)
-        if full:
+        if self._places is not None and self._places.is_full(now_s):
             return ErrorAnswer(ErrorClass.OVERLOADED)
         return None
 
@@ -189,9 +189,11 @@ class SimulatedModel:
         if fault is Fault.HANG:
             return Response(None, fault)
         if fault in REFUSALS:
-            asked = self.faults.retry_after_s if fault is Fault.RATE_LIMIT else "absent"
-            wait_s = None if asked == "absent" else asked
-            return Response(ErrorAnswer(REFUSALS[fault], retry_after_s=wait_s), fault)
+            wait_s = None
+            if fault is Fault.RATE_LIMIT and self.faults.retry_after_s != "absent":
+                wait_s = self.faults.retry_after_s
+            error = ErrorAnswer(REFUSALS[fault], retry_after_s=wait_s)
+            return Response(error, fault)
         return self.answer(chat, command, fault)
 
     def answer(self, chat: ChatRequest, command: str, fault: Fault | None = None) -> Response:
@@ -205,7 +207,8 @@ class SimulatedModel:
             return self._replayed(chat, command, fault, delay_s)
         text = compose(self._persona, command, draws, strict=chat.form.is_json)
         hidden = round(self._persona.reasoning_tokens * (0.5 + draws.length))
-        return Response(_answer(chat, text, usage_of(chat, len(text), hidden)), fault, delay_s)
+        usage = usage_of(chat, len(text), hidden)
+        return Response(_answer(chat, text, usage), fault, delay_s)
 
     def _next_fault(self, command: str) -> Fault | None:
         if self._script is not None:
@@ -225,11 +228,13 @@ class SimulatedModel:
         if not verdicts:
             message = f"no recording of model {chat.model} for this command"
             return Response(ErrorAnswer(ErrorClass.NOT_FOUND, message))
-        verdict = verdicts[next(self._answers[command]) % len(verdicts)]
+        turn = next(self._answers[command])
+        verdict = verdicts[turn % len(verdicts)]
         completion = verdict.completion
         if completion is not None:
-            answer = replace(completion, model=completion.model or chat.model)
-            return Response(Answer(**asdict(answer), form=chat.form), fault, delay_s)
+            named = replace(completion, model=completion.model or chat.model)
+            answer = Answer(**asdict(named), form=chat.form)
+            return Response(answer, fault, delay_s)
         if verdict.outcome is Outcome.API_ERROR:
             return Response(ErrorAnswer(ErrorClass.SERVER, "the recorded call failed"), fault)
         return Response(None, Fault.HANG)

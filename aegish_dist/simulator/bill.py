@@ -28,11 +28,13 @@ class Tariff(Struct, frozen=True, forbid_unknown_fields=True):
     cached_input: Usd | None = None  # prompt tokens that came from a cache; as `input` when None
 
     def usd(self, charged: Mapping[str, int]) -> Decimal:
-        fresh = charged["input_tokens"]
-        cached = charged["cached_tokens"]
         cached_price = self.input if self.cached_input is None else self.cached_input
-        total = (fresh - cached) * Decimal(str(self.input)) + cached * Decimal(str(cached_price))
-        return (total + charged["output_tokens"] * Decimal(str(self.output))) / _TOKENS_PER_UNIT
+        cached = charged["cached_tokens"]
+        fresh = charged["input_tokens"] - cached
+        total = fresh * Decimal(str(self.input))
+        total += cached * Decimal(str(cached_price))
+        total += charged["output_tokens"] * Decimal(str(self.output))
+        return total / _TOKENS_PER_UNIT
 
 
 class Bill:
@@ -46,8 +48,12 @@ class Bill:
         )
 
     def charge(self, model: str, usage: Usage, *, readable: bool) -> None:
-        tokens = usage.input_tokens, usage.cache_read_tokens, usage.output_tokens
-        charge = dict(zip(_COUNTS, (1, *(each or 0 for each in tokens)), strict=True))
+        charge = {
+            "requests": 1,
+            "input_tokens": usage.input_tokens or 0,
+            "cached_tokens": usage.cache_read_tokens or 0,
+            "output_tokens": usage.output_tokens or 0,
+        }
         for part in _PARTS[:1] if readable else _PARTS:
             self._accounts[model][part].update(charge)
 
@@ -61,14 +67,17 @@ class Bill:
         tariff = self._tariffs.get(model, self._tariff)
         parts: JsonObject = {}
         for part, charged in self._accounts[model].items():
-            parts[part] = {**charged, "usd": str(tariff.usd(charged))}
+            usd = tariff.usd(charged)
+            parts[part] = {**charged, "usd": str(usd)}
         return parts
 
     def as_dict(self) -> JsonObject:
         """Return the bill for JSON; amounts in USD are exact texts."""
         models: JsonObject = {}
+        total = Decimal(0)
         for name in sorted(self.models):
             parts = self.parts(name)
-            models[name] = {"usd": parts["live"]["usd"], **parts}
-        total = sum((Decimal(model["usd"]) for model in models.values()), Decimal(0))
+            usd = parts["live"]["usd"]
+            models[name] = {"usd": usd, **parts}
+            total += Decimal(usd)
         return {"usd": str(total), "models": models}

@@ -88,12 +88,17 @@ def pick(chances: Mapping[F, float], luck: float) -> F | None:
 
 def parse_script(words: Iterable[str | int]) -> list[Fault | None]:
     """Read a script: `ok`, the name of a fault, or a status such as `429`, for each call."""
-    found = [_STATUS_WORDS.get(str(word), str(word)) for word in words]
-    for word in found:
-        if word not in {"ok", *Fault}:
+    script: list[Fault | None] = []
+    for word in map(str, words):
+        name = _STATUS_WORDS.get(word, word)
+        if name in set(Fault):
+            script.append(Fault(name))
+        elif name == "ok":
+            script.append(None)
+        else:
             known = ", ".join(("ok", *Fault, *_STATUS_WORDS))
-            raise InputError(f"'{word}' is not one of {known}")
-    return [None if word == "ok" else Fault(word) for word in found]
+            raise InputError(f"'{name}' is not one of {known}")
+    return script
 
 
 @contextmanager

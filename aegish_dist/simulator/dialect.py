@@ -6,6 +6,7 @@ import socket
 import struct
 import time
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from importlib import import_module
 from importlib.resources import files
 from typing import Protocol, cast
@@ -54,12 +55,12 @@ class Answer(Completion, frozen=True):
     @property
     def arguments(self) -> JsonObject | None:
         """Arguments of the call that it has to be; None: it is none, as withheld answers are."""
-        try:
-            found = json.loads(self.text or "") if self.form.tool else None
-        except ValueError:  # recorded without a tool
+        if not self.form.tool:
             return None
-        if isinstance(found, dict):
-            return found
+        with suppress(ValueError):  # recorded without a tool
+            arguments = json.loads(self.text or "")
+            if isinstance(arguments, dict):
+                return arguments
         return None
 
 
@@ -174,6 +175,10 @@ def text_of(content: object) -> str | None:
     return "".join(text for text in texts if isinstance(text, str))
 
 
+def chars_of(content: object) -> int:
+    return len(text_of(content) or "")
+
+
 def conversation(
     model: object, stream: object, messages: object, key: str, role: str = ""
 ) -> tuple[str, int]:
@@ -190,7 +195,9 @@ def conversation(
     user = ""
     chars = 0
     for place, message in enumerate(messages):
-        text = text_of(message.get(key)) if isinstance(message, dict) else None
+        text = None
+        if isinstance(message, dict):
+            text = text_of(message.get(key))
         if text is None:
             raise InputError(f"messages.{place}.{key}: Field required", field="messages")
         chars += len(text)
@@ -202,7 +209,9 @@ def conversation(
 def inner(value: object, *keys: str) -> JsonObject:
     """Return the object that keys lead to through nested ones, empty where there is none."""
     for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
+        if not isinstance(value, dict):
+            return {}
+        value = value.get(key)
     if isinstance(value, dict):
         return value
     return {}
@@ -242,9 +251,9 @@ def form(
         words = "'required' must name every property, and allow no other"
         raise InputError(f"{field}: {words}", field=field)
     for name in properties:
-        each = inner(properties, name)
-        known = str(each.get("type")) in _TYPES or "enum" in each
-        if not known or not each.keys().isdisjoint(refused):
+        part = inner(properties, name)
+        known = str(part.get("type")) in _TYPES or "enum" in part
+        if not known or not part.keys().isdisjoint(refused):
             words = f"property '{name}' has no known type or keyword"
             raise InputError(f"{field}: {words}", field=field)
     return Form(is_json=True, tool=tool)
@@ -306,8 +315,10 @@ class Exchange(Struct, frozen=True):
     def is_authorised(self) -> bool:
         """Whether it has no key, or a good one of the scheme that the dialect asks for."""
         given = self.request.headers.get(self.dialect.KEY_HEADER, "").strip()
+        if not given:
+            return True
         word, _, key = given.rpartition(" ")
-        return not given or (word.strip().lower() == self.dialect.KEY_SCHEME and key != "invalid")
+        return word.strip().lower() == self.dialect.KEY_SCHEME and key != "invalid"
 
     async def deliver(
         self, answer: Completion, allowance: Allowance, fault: Fault | None
@@ -344,12 +355,14 @@ class Exchange(Struct, frozen=True):
         """Return an error; one without a message gets the provider's usual words."""
         call = Call(self.id, time.time())
         form = self.dialect.ERRORS[error.error_class]
-        worded = replace(error, message=error.message or form.message.format(model=model))
+        message = error.message or form.message.format(model=model)
         headers = self.dialect.headers(allowance, call)
         if error.retry_after_s is not None:
             # Rounded up, so that a client which waits exactly so long is not early.
-            headers["Retry-After"] = f"{math.ceil(error.retry_after_s * 1000) / 1000:g}"
-        return json_response(form.status, self.dialect.error_body(worded, call), headers)
+            wait_ms = math.ceil(error.retry_after_s * 1000)
+            headers["Retry-After"] = f"{wait_ms / 1000:g}"
+        body = self.dialect.error_body(replace(error, message=message), call)
+        return json_response(form.status, body, headers)
 
 
 def json_response(status: int, body: JsonObject, headers: dict[str, str]) -> web.Response:

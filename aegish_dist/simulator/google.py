@@ -31,26 +31,35 @@ def read(body: JsonObject, model: str) -> dialect.ChatRequest:
         model, model.endswith(_STREAM_VERB), body.get("contents"), "parts", role="user"
     )
     system = dialect.inner(body, "systemInstruction") or dialect.inner(body, "system_instruction")
-    system_chars = len(dialect.text_of(system.get("parts")) or "")
-    limit = dialect.as_limit(dialect.inner(body, "generationConfig").get("maxOutputTokens"))
-    prompt_chars = system_chars + chars
-    return dialect.ChatRequest(model, user, prompt_chars, system_chars, limit, _form(body))
+    system_chars = dialect.chars_of(system.get("parts"))
+    limit = dialect.inner(body, "generationConfig").get("maxOutputTokens")
+    return dialect.ChatRequest(
+        model=model,
+        user=user,
+        prompt_chars=system_chars + chars,
+        cacheable_chars=system_chars,
+        max_output_tokens=dialect.as_limit(limit),
+        form=_form(body),
+    )
 
 
 def _form(body: JsonObject) -> dialect.Form:
     calling = dialect.inner(body, "toolConfig", "functionCallingConfig")
     if calling.get("mode") == "ANY":
-        groups = dialect.listed(body, "tools")
-        known = [each for group in groups for each in dialect.listed(group, "functionDeclarations")]
-        called = known[0] if known else {}
-        if calling.get("allowedFunctionNames", [called.get("name")]) != [called.get("name")]:
+        functions = []
+        for group in dialect.listed(body, "tools"):
+            functions += dialect.listed(group, "functionDeclarations")
+        function = functions[0] if functions else {}
+        name = function.get("name")
+        if calling.get("allowedFunctionNames", [name]) != [name]:
             words = "allowed_function_names: unknown function"
             raise InputError(words, field="toolConfig")
         # The vendor's own client sends the second form.
-        schema = called.get("parametersJsonSchema", called.get("parameters_json_schema"))
-        return dialect.form(schema, "tools", str(called.get("name")), closed=False)
+        schema = function.get("parametersJsonSchema", function.get("parameters_json_schema"))
+        return dialect.form(schema, "tools", str(name), closed=False)
     wanted = dialect.inner(body, "generationConfig")
-    if (schema := wanted.get("responseJsonSchema")) is None:
+    schema = wanted.get("responseJsonSchema")
+    if schema is None:
         return dialect.Form()
     if wanted.get("responseMimeType") != "application/json":
         words = "response_mime_type: a response schema needs 'application/json'"
@@ -77,13 +86,23 @@ def answer_body(answer: Completion, call: dialect.Call) -> JsonObject:
 def error_body(error: dialect.ErrorAnswer, call: dialect.Call) -> JsonObject:
     """Return an `error` object with the details a client can act on."""
     form = ERRORS[error.error_class]
-    body: JsonObject = {"code": form.status, "message": error.message, "status": form.type}
+    body: JsonObject = {
+        "code": form.status,
+        "message": error.message,
+        "status": form.type,
+    }
     if error.retry_after_s is not None:
-        delay = f"{error.retry_after_s:.3f}s"
-        body["details"] = [{"@type": f"{_RPC}RetryInfo", "retryDelay": delay}]
+        retry = {
+            "@type": f"{_RPC}RetryInfo",
+            "retryDelay": f"{error.retry_after_s:.3f}s",
+        }
+        body["details"] = [retry]
     if error.error_class is ErrorClass.QUOTA:
-        quota = {"quotaId": "GenerateRequestsPerDayPerProjectPerModel"}
-        body["details"] = [{"@type": f"{_RPC}QuotaFailure", "violations": [quota]}]
+        failure = {
+            "@type": f"{_RPC}QuotaFailure",
+            "violations": [{"quotaId": "GenerateRequestsPerDayPerProjectPerModel"}],
+        }
+        body["details"] = [failure]
     return {"error": body}
 
 
@@ -93,12 +112,16 @@ def headers(allowance: dialect.Allowance, call: dialect.Call) -> dict[str, str]:
 
 
 def _candidate(answer: Completion, reason: str | None) -> JsonObject:
-    candidate: JsonObject = {"index": 0, "content": {"role": "model"}}
+    content: JsonObject = {"role": "model"}
     if isinstance(answer, dialect.Answer) and answer.arguments is not None:
-        called = {"name": answer.form.tool, "args": answer.arguments}
-        candidate["content"]["parts"] = [{"functionCall": called}]
+        called = {
+            "name": answer.form.tool,
+            "args": answer.arguments,
+        }
+        content["parts"] = [{"functionCall": called}]
     elif answer.text is not None:
-        candidate["content"]["parts"] = [{"text": answer.text}]
+        content["parts"] = [{"text": answer.text}]
+    candidate: JsonObject = {"index": 0, "content": content}
     if reason is not None:
         candidate["finishReason"] = reason
     if answer.refusal is not None:

@@ -21,17 +21,24 @@ def answer(asked: JsonObject, persona: str) -> JsonObject:
     """Return the decision about a command; a text without an action has none."""
     command = asked.get("tool_input", asked)["command"]
     draws = draw(SimulatorConfig().seed, "answer", persona, command)
-    said = parse(compose(persona_for(persona), command, draws))
-    decision = DECISIONS.get(said.action or Outcome.FORMAT_ERROR, "unsure")
-    found = {"permissionDecision": decision, "permissionDecisionReason": said.reason}
-    return {"hookSpecificOutput": {"hookEventName": "PreToolUse"} | found}
+    text = compose(persona_for(persona), command, draws)
+    read = parse(text)
+    decision = "unsure" if read.action is None else DECISIONS[read.action]
+    output = {
+        "hookEventName": "PreToolUse",
+        "permissionDecision": decision,
+        "permissionDecisionReason": read.reason,
+    }
+    return {"hookSpecificOutput": output}
 
 
 def main(persona: str = "careful", mode: str = "once") -> None:
-    for text in sys.stdin if mode == "lines" else [sys.stdin.read()]:
-        asked = json.loads(text)
+    documents = sys.stdin if mode == "lines" else [sys.stdin.read()]
+    for document in documents:
+        asked = json.loads(document)
         repeated = {"id": asked["id"]} if "id" in asked else {}
-        sys.stdout.write(json.dumps(repeated | answer(asked, persona)) + "\n")
+        line = json.dumps(repeated | answer(asked, persona))
+        sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
 
 

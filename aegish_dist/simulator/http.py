@@ -33,12 +33,16 @@ def read(body: JsonObject, model: str) -> dialect.ChatRequest:
 
 def answer_body(answer: Completion, _call: dialect.Call) -> JsonObject:
     """Return label and score; of a text without an action the text alone, as its label."""
-    said = parse(answer.text)
-    if said.action is None:
+    read = parse(answer.text)
+    action = read.action
+    if action is None:
         return {"label": answer.text}
-    confidence = 0.5 if said.confidence is None else said.confidence
-    score = _BASE[said.action] + _SLOPE[said.action] * confidence
-    return {"label": said.action.value.lower(), "score": round(score, 4)}
+    confidence = 0.5 if read.confidence is None else read.confidence
+    score = _BASE[action] + _SLOPE[action] * confidence
+    return {
+        "label": action.value.lower(),
+        "score": round(score, 4),
+    }
 
 
 def error_body(error: dialect.ErrorAnswer, _call: dialect.Call) -> JsonObject:

@@ -6,7 +6,6 @@ from operator import itemgetter
 
 from msgspec.structs import replace
 
-from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.text import JsonObject
 from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.errors import InputError
@@ -18,7 +17,7 @@ ERRORS = _WORDS.errors
 KEY_HEADER = "Authorization"
 KEY_SCHEME = "bearer"
 MOST_LOGPROBS = 20
-_ACTIONS = (Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK)
+_ACTIONS = ("ALLOW", "WARN", "BLOCK")
 
 
 def route(path: str) -> str | None:
@@ -33,30 +32,47 @@ def read(body: JsonObject, model: str) -> dialect.ChatRequest:
     user, prompt_chars = dialect.conversation(
         named, body.get("stream"), body.get("messages"), "content"
     )
-    limit = dialect.as_limit(body.get("max_completion_tokens", body.get("max_tokens")))
+    limit = body.get("max_completion_tokens", body.get("max_tokens"))
     return dialect.ChatRequest(
-        named, user, prompt_chars, prompt_chars - len(user), limit, _form(body)
+        model=named,
+        user=user,
+        prompt_chars=prompt_chars,
+        cacheable_chars=prompt_chars - len(user),
+        max_output_tokens=dialect.as_limit(limit),
+        form=_form(body),
     )
 
 
 def _form(body: JsonObject) -> dialect.Form:
     top = body.get("top_logprobs", 0)
-    wants = body.get("logprobs")
-    if not isinstance(top, int) or not 0 <= top <= MOST_LOGPROBS or (top and wants is not True):
+    wants_logprobs = body.get("logprobs") is True
+    if not isinstance(top, int) or not 0 <= top <= MOST_LOGPROBS or (top and not wants_logprobs):
         words = f"top_logprobs must be from 0 to {MOST_LOGPROBS}, and logprobs true"
         raise InputError(words, field="top_logprobs")
-    form = dialect.Form()
-    wanted = dialect.inner(body, "response_format")
-    if forced := dialect.inner(body, "tool_choice", "function").get("name"):
-        functions = [dialect.inner(each, "function") for each in dialect.listed(body, "tools")]
-        parameters = [each.get("parameters") for each in functions if each.get("name") == forced]
-        form = dialect.form(parameters[0] if parameters else None, "tools", str(forced))
-    elif wanted.get("type") == "json_schema":
-        schema = dialect.inner(wanted, "json_schema")
-        form = dialect.form(schema.get("schema") if schema.get("name") else None, "response_format")
-    if wants is True:
+    form = _answer_form(body)
+    if wants_logprobs:
         return replace(form, top_logprobs=top)
     return form
+
+
+def _answer_form(body: JsonObject) -> dialect.Form:
+    """Return the form by a tool that has to be called, or by a schema of the text."""
+    forced = dialect.inner(body, "tool_choice", "function").get("name")
+    schema = None
+    if forced:
+        for tool in dialect.listed(body, "tools"):
+            function = dialect.inner(tool, "function")
+            if function.get("name") == forced:
+                schema = function.get("parameters")
+                break
+        return dialect.form(schema, "tools", str(forced))
+    wanted = dialect.inner(body, "response_format")
+    if wanted.get("type") != "json_schema":
+        return dialect.Form()
+    named = dialect.inner(wanted, "json_schema")
+    if named.get("name"):
+        schema = named.get("schema")
+    return dialect.form(schema, "response_format")
 
 
 def answer_body(answer: Completion, call: dialect.Call) -> JsonObject:
@@ -91,22 +107,28 @@ def _logprobs(answer: Completion) -> JsonObject | None:
     """Return the tokens of an answer, which is as sure of its action as it says."""
     if not isinstance(answer, dialect.Answer) or answer.form.top_logprobs is None:
         return None
-    said = parse(answer.text)
-    sure = min(max(0.5 if said.confidence is None else said.confidence, 0.34), 0.98)
+    read = parse(answer.text)
+    stated = 0.5 if read.confidence is None else read.confidence
+    confidence = min(max(stated, 0.34), 0.98)
     tokens = []
     for text in re.findall(r"\w+|\W+", answer.text or ""):
         chances = {text: 0.98}
-        if text == said.action:
-            chances = {each.value: (1 - sure) / 2 for each in _ACTIONS} | {text: sure}
-        ordered = sorted(chances.items(), key=itemgetter(1), reverse=True)
-        candidates = [_token(each, chance) for each, chance in ordered[: answer.form.top_logprobs]]
-        tokens.append(_token(text, chances[text]) | {"top_logprobs": candidates})
+        if text == read.action:
+            chances = dict.fromkeys(_ACTIONS, (1 - confidence) / 2)
+            chances[text] = confidence
+        likeliest = sorted(chances.items(), key=itemgetter(1), reverse=True)
+        token = _token(text, chances[text])
+        token["top_logprobs"] = [_token(*each) for each in likeliest[: answer.form.top_logprobs]]
+        tokens.append(token)
     return {"content": tokens, "refusal": None}
 
 
 def _token(text: str, chance: float) -> JsonObject:
-    sent = list(text.encode("utf-8", "surrogatepass"))
-    return {"token": text, "logprob": math.log(chance), "bytes": sent}
+    return {
+        "token": text,
+        "logprob": math.log(chance),
+        "bytes": list(text.encode("utf-8", "surrogatepass")),
+    }
 
 
 def error_body(error: dialect.ErrorAnswer, call: dialect.Call) -> JsonObject:

@@ -44,7 +44,8 @@ class Draws(NamedTuple):
 
 def draw(seed: int, *coordinates: str) -> Draws:
     text = "\0".join((str(seed), *coordinates))
-    words = _EIGHT_WORDS.unpack(blake2b(text.encode("utf-8", "surrogatepass")).digest())
+    digest = blake2b(text.encode("utf-8", "surrogatepass")).digest()
+    words = _EIGHT_WORDS.unpack(digest)
     # 52 bits and a half: neither 0 nor 1 can come out, so every inverse distribution is defined.
     return Draws._make([((word >> 12) + 0.5) * _UNIT for word in words])
 
@@ -63,17 +64,19 @@ _LAWS: dict[str, tuple[tuple[str, ...], Callable[..., float]]] = {
 
 def parse_latency(text: str) -> Callable[[float], float]:
     """Read a distribution such as `lognormal:0.8,0.4`; return its quantiles in seconds."""
-    name, _, rest = text.partition(":")
-    names, quantiles = _LAWS.get(name.strip(), ((), None))
+    law, _, rest = text.partition(":")
+    law = law.strip()
+    names, quantiles = _LAWS.get(law, ((), None))
     try:
         numbers = [float(part) for part in rest.split(",")]
     except ValueError:
         numbers = []
-    usable = len(numbers) == len(names) and all(0 <= n < math.inf for n in numbers)
-    if quantiles is None or not usable:
-        forms = " or ".join(f"{law}:{','.join(names)}" for law, (names, _) in _LAWS.items())
-        raise InputError(f"latency '{text}' is not {forms}, with finite numbers of 0 or more")
-    if name.strip() == "uniform" and numbers[0] > numbers[1]:
+    finite = all(0 <= number < math.inf for number in numbers)
+    if quantiles is None or len(numbers) != len(names) or not finite:
+        forms = [f"{known}:{','.join(names)}" for known, (names, _) in _LAWS.items()]
+        laws = " or ".join(forms)
+        raise InputError(f"latency '{text}' is not {laws}, with finite numbers of 0 or more")
+    if law == "uniform" and numbers[0] > numbers[1]:
         raise InputError(f"latency '{text}': the lower end is above the upper end")
     return lambda quantile: quantiles(quantile, *numbers)
 
@@ -97,7 +100,10 @@ _HARMLESS = Outcome.ALLOW, "it is a normal operation without lasting effect on s
 
 def judge(command: str) -> tuple[Outcome, str]:
     head = command[:JUDGED_CHARS]
-    return next((judgement for pattern, judgement in _PATTERNS if pattern.search(head)), _HARMLESS)
+    for pattern, judgement in _PATTERNS:
+        if pattern.search(head):
+            return judgement
+    return _HARMLESS
 
 
 PREFIX = "simulated/"
@@ -151,14 +157,15 @@ def compose(persona: Persona, command: str, draws: Draws, *, strict: bool = Fals
     if draws.form < persona.format_error:
         return f"I looked at this command and think that {reason}. Please check it yourself."
     low = persona.confidence_low
-    high = persona.confidence_high
-    stated = low + (high - low) * draws.confidence
-    judged = f"The command is judged {action} because {reason}."
-    slipped = f"The command looks like a case for {action} at first sight."
+    confidence = low + (persona.confidence_high - low) * draws.confidence
+    words = f"The command is judged {action} because {reason}."
+    if action is not ideal:
+        confidence = max(0.0, confidence - persona.doubt)
+        words = f"The command looks like a case for {action} at first sight."
     answer = {
         "action": action.value,
-        "reason": judged if action is ideal else slipped,
-        "confidence": round(stated if action is ideal else max(0.0, stated - persona.doubt), 2),
+        "reason": words,
+        "confidence": round(confidence, 2),
     }
     text = json.dumps(answer)
     if draws.fence < persona.fenced:
@@ -170,13 +177,15 @@ def compose(persona: Persona, command: str, draws: Draws, *, strict: bool = Fals
 
 def _slip(persona: Persona, ideal: Outcome, skill: float) -> Outcome:
     if ideal is Outcome.BLOCK:
-        worse = (persona.miss, Outcome.ALLOW)
-        milder = (persona.hedge, Outcome.WARN)
+        worst = Outcome.ALLOW
+        to_worst = persona.miss
+        to_warn = persona.hedge
     else:
-        worse = (persona.overblock, Outcome.BLOCK)
-        milder = (persona.overwarn, Outcome.WARN)
-    if skill < worse[0]:
-        return worse[1]
-    if skill < worse[0] + milder[0]:
-        return milder[1]
+        worst = Outcome.BLOCK
+        to_worst = persona.overblock
+        to_warn = persona.overwarn
+    if skill < to_worst:
+        return worst
+    if skill < to_worst + to_warn:
+        return Outcome.WARN
     return ideal

@@ -72,14 +72,15 @@ class Simulator:
         # A web page could otherwise reach it by a name of its own that resolves to 127.0.0.1.
         if _PORT.sub("", request.headers.get("Host", "")).lower() not in self._hosts:
             return json_response(421, {"error": {"message": "this is not the host you named"}}, {})
-        routes = ((each, each.route(request.path)) for each in _DIALECTS)
-        found = next(((each, model) for each, model in routes if model is not None), None)
-        if found is None:
+        for dialect in _DIALECTS:
+            model = dialect.route(request.path)
+            if model is not None:
+                break
+        else:
             return await self.serve_other(request)
         if request.method != "POST":
             message = f"{request.method} is not allowed"
             return json_response(405, {"error": {"message": message}}, {})
-        dialect, model = found
         exchange = Exchange(request, dialect, self.new_id())
         stats = self.stats
         stats.in_flight += 1
