@@ -1,7 +1,7 @@
 """Makes the pictures of README and tutorial from one demo: `python .ci/pictures.py`.
 
 They hold the bundled commands and the simulated models, nothing else. Needs Chromium and `script`;
-rich draws the terminal, the product the plot.
+rich draws the terminal.
 """
 
 import os
@@ -21,7 +21,6 @@ from rich.text import Text
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
 COLUMNS = 100
-PLOT = "roc"
 
 
 def aegish(*arguments: str) -> None:
@@ -65,8 +64,6 @@ def main(folder: Path) -> None:
     (IMAGES / "demo.svg").write_text(drawn(on_terminal("report"), "aegish-dist report"))
     aegish("report", "--format", "html", "-o", str(folder / "report.html"))
     screenshot(folder / "report.html", IMAGES / "report.png")
-    aegish("plots", "--only", PLOT, "--format", "svg", "-o", str(folder))
-    (IMAGES / f"{PLOT}.svg").write_text((folder / f"{PLOT}.svg").read_text())
 
 
 if __name__ == "__main__":
