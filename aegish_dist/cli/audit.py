@@ -35,8 +35,8 @@ from aegish_dist.pipeline.audit import audit_run, write_overlay
 from aegish_dist.report.audit import audit_csv, audit_document, audit_sections, command_lists
 from aegish_dist.report.layout import Section
 from aegish_dist.report.markdown import section_markdown
-from aegish_dist.report.names import short_names
 from aegish_dist.report.quality import overlay_section
+from aegish_dist.report.writing import short_names
 
 LISTED = 20  # commands of each list
 IN_A_TABLE = 3  # those of them that a table shows: one screen

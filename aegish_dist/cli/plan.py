@@ -20,7 +20,7 @@ from aegish_dist.core.text import JsonObject, counted
 from aegish_dist.findings.thresholds import harmless_needed
 from aegish_dist.opinions.opinion import Opinion, run_and_opinion
 from aegish_dist.pipeline.plan_repeats import Bound, PilotPlan, plan_from_pilot
-from aegish_dist.report.numbers import (
+from aegish_dist.report.writing import (
     format_count,
     format_difference,
     format_interval,

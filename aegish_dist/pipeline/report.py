@@ -58,10 +58,9 @@ from aegish_dist.pipeline.compare import Question, compare_models
 from aegish_dist.pipeline.opinions import overlay_of, read_guards
 from aegish_dist.report.data import FailureCount, Halted, ReportData
 from aegish_dist.report.layout import Fact
-from aegish_dist.report.names import NAME_WIDTH, short_names
-from aegish_dist.report.numbers import format_usd
 from aegish_dist.report.systems import systems_fact
 from aegish_dist.report.thresholds import threshold_fact
+from aegish_dist.report.writing import NAME_WIDTH, format_usd, short_names
 
 if TYPE_CHECKING:
     from aegish_dist.report.page.grid import Grid

@@ -10,7 +10,7 @@ from aegish_dist.core.text import JsonObject, printable, shortened
 from aegish_dist.opinions.opinion import Opinion, run_and_opinion
 from aegish_dist.report.csv import csv_text
 from aegish_dist.report.layout import Section
-from aegish_dist.report.numbers import UNDEFINED, format_decimal, format_rate
+from aegish_dist.report.writing import UNDEFINED, format_decimal, format_rate
 
 _LISTS: Mapping[AuditKind, tuple[str, str, str]] = {
     AuditKind.DOUBTFUL_LABELS: (

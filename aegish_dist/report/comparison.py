@@ -36,8 +36,9 @@ from aegish_dist.report.layout import (
     Section,
     TableCell,
 )
-from aegish_dist.report.names import short_names
-from aegish_dist.report.numbers import (
+from aegish_dist.report.origins import fitted_in_words, origins_in_words, policies_document
+from aegish_dist.report.table import draw_table
+from aegish_dist.report.writing import (
     UNDEFINED,
     format_count,
     format_difference,
@@ -47,9 +48,8 @@ from aegish_dist.report.numbers import (
     format_rate,
     format_span,
     format_time,
+    short_names,
 )
-from aegish_dist.report.origins import fitted_in_words, origins_in_words, policies_document
-from aegish_dist.report.table import draw_table
 
 NAME_WIDTH = 28
 INTERVALS = (

@@ -19,13 +19,6 @@ from aegish_dist.findings.leaderboard import RankedModel, commands_to_judge, ran
 from aegish_dist.findings.recommendation import Recommendation, Share, Undecided, Why, share_of
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import Fact
-from aegish_dist.report.names import NAME_WIDTH, listed, short_names
-from aegish_dist.report.numbers import (
-    format_count,
-    format_ms,
-    format_rate,
-    format_usd,
-)
 from aegish_dist.report.operations import NO_SCORE, failed_calls, reasons
 from aegish_dist.report.origins import origins_in_words
 from aegish_dist.report.provenance import command_line, source
@@ -35,6 +28,15 @@ from aegish_dist.report.quality import (
     target_words,
     timed_calls,
     with_interval,
+)
+from aegish_dist.report.writing import (
+    NAME_WIDTH,
+    format_count,
+    format_ms,
+    format_rate,
+    format_usd,
+    listed,
+    short_names,
 )
 
 PILOT = 200

@@ -16,8 +16,8 @@ from msgspec import toml
 
 from aegish_dist.core.text import printable, shortened
 from aegish_dist.report.layout import Report, Section, TableCell
-from aegish_dist.report.numbers import UNDEFINED
 from aegish_dist.report.table import Block, fit, fold
+from aegish_dist.report.writing import UNDEFINED
 
 _COMMANDS = toml.decode(files(__package__).joinpath("latex.toml").read_bytes())
 """`signs` by character, and `accents` by the combining character."""

@@ -12,7 +12,7 @@ from msgspec import Struct
 from aegish_dist.core.estimate import Estimate, Judgement
 from aegish_dist.core.metric import Metric
 from aegish_dist.findings.leaderboard import RankedModel
-from aegish_dist.report.numbers import format_interval, format_rate
+from aegish_dist.report.writing import format_interval, format_rate
 
 
 def category_names(entries: Iterable[RankedModel]) -> list[str]:

@@ -15,9 +15,8 @@ from rich.text import Text
 
 from aegish_dist.core.status import ModelStatus, RunStatus, State, may_move
 from aegish_dist.core.text import cell_width, cut_to_cells, filled, printable, sentence_lines
-from aegish_dist.report.names import short_names
-from aegish_dist.report.numbers import format_usd
 from aegish_dist.report.run_words import error_words, headline, left_of, pace, why
+from aegish_dist.report.writing import format_usd, short_names
 
 
 def cut(text: str, width: int, dots: str) -> str:

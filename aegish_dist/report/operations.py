@@ -25,7 +25,7 @@ from aegish_dist.report.layout import (
     number_cell,
     tabulate,
 )
-from aegish_dist.report.numbers import (
+from aegish_dist.report.writing import (
     UNDEFINED,
     format_count,
     format_length,

@@ -8,7 +8,7 @@ from aegish_dist.core.text import JsonObject, printable
 from aegish_dist.findings.provenance import OriginKind, Overlap
 from aegish_dist.opinions.opinion import Opinion, policy_documents
 from aegish_dist.report.layout import COMPARED_TITLES
-from aegish_dist.report.numbers import format_count
+from aegish_dist.report.writing import format_count
 
 
 def origins_in_words(names: Mapping[str, str], overlaps: Mapping[str, Overlap]) -> Iterator[str]:

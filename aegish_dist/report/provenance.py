@@ -14,7 +14,7 @@ from aegish_dist.opinions.opinion import AEGISH_TARGETS, Opinion, policy_documen
 from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import Cell, Fact, Section, TableCell, number_cell
-from aegish_dist.report.numbers import UNDEFINED, format_count, format_time
+from aegish_dist.report.writing import UNDEFINED, format_count, format_time
 
 MOST_CHARACTERS = 300  # of a foreign text in a line of its own; the JSON report has it whole
 

@@ -16,14 +16,14 @@ from aegish_dist.report.layout import (
     TableCell,
     estimate_cell,
 )
-from aegish_dist.report.numbers import (
+from aegish_dist.report.table import draw_table
+from aegish_dist.report.writing import (
     UNDEFINED,
     format_difference,
     format_interval,
     format_p,
     format_span,
 )
-from aegish_dist.report.table import draw_table
 
 _BESIDE = COMPARED_TITLES | {"precision": "precision", "f1": "F1", "accuracy": "accuracy"}
 _TITLES = _BESIDE | {"auroc": "AUROC"}  # the first ones in the order of documents

@@ -34,8 +34,9 @@ from aegish_dist.report.layout import (
     number_cell,
     tabulate,
 )
-from aegish_dist.report.names import NAME_WIDTH, listed, short_names
-from aegish_dist.report.numbers import (
+from aegish_dist.report.origins import fitted_in_words
+from aegish_dist.report.writing import (
+    NAME_WIDTH,
     UNDEFINED,
     format_count,
     format_decimal,
@@ -46,8 +47,9 @@ from aegish_dist.report.numbers import (
     format_rate,
     format_span,
     format_usd,
+    listed,
+    short_names,
 )
-from aegish_dist.report.origins import fitted_in_words
 
 _NAMED = 3  # guards whose calls without an answer the first screen counts
 _COVERAGE = Column("coverage", lambda entry: entry.metric("coverage").value, format_rate)

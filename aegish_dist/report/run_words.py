@@ -19,8 +19,7 @@ from aegish_dist.core.status import (
     Waiting,
 )
 from aegish_dist.core.text import counted, printable, shortened
-from aegish_dist.report.names import short_names
-from aegish_dist.report.numbers import format_usd
+from aegish_dist.report.writing import format_usd, short_names
 
 MINUTE_S = 60
 HOUR_S = 3600

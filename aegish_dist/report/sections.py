@@ -25,16 +25,18 @@ from aegish_dist.report.layout import (
     marked,
     number_cell,
 )
-from aegish_dist.report.names import NAME_WIDTH, listed, short_names
-from aegish_dist.report.numbers import (
+from aegish_dist.report.provenance import INTERVALS, caption, command_line, head, provenance, source
+from aegish_dist.report.thresholds import threshold_sections
+from aegish_dist.report.writing import (
+    NAME_WIDTH,
     UNDEFINED,
     format_count,
     format_difference,
     format_interval,
     format_p,
+    listed,
+    short_names,
 )
-from aegish_dist.report.provenance import INTERVALS, caption, command_line, head, provenance, source
-from aegish_dist.report.thresholds import threshold_sections
 
 
 def differences(data: ReportData, entries: Sequence[RankedModel]) -> Section | None:

@@ -15,18 +15,20 @@ from aegish_dist.opinions.opinion import run_and_opinion
 from aegish_dist.opinions.policy import Candidate, Policy, Stage, When, explain
 from aegish_dist.opinions.scoring import Composite
 from aegish_dist.report.layout import INTERVAL, Fact, Report, Section, number_cell
-from aegish_dist.report.names import NAME_WIDTH, listed, short_names
-from aegish_dist.report.numbers import (
+from aegish_dist.report.quality import with_interval
+from aegish_dist.report.table import draw_table
+from aegish_dist.report.thresholds import threshold_notation
+from aegish_dist.report.writing import (
+    NAME_WIDTH,
     format_count,
     format_difference,
     format_interval,
     format_ms,
     format_rate,
     format_usd,
+    listed,
+    short_names,
 )
-from aegish_dist.report.quality import with_interval
-from aegish_dist.report.table import draw_table
-from aegish_dist.report.thresholds import threshold_notation
 
 _IN_TABLE = 22  # columns of a name in the table, where a system has up to two
 _LABELS = {

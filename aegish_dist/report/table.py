@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from aegish_dist.core.text import cell_width, cut_to_cells, filled, printable, sentence_lines
 from aegish_dist.report.layout import MODEL, SIMULATED, Report, Section, TableCell
-from aegish_dist.report.names import short_names
+from aegish_dist.report.writing import short_names
 
 GAPS = (3, 2, 1)  # spaces between two columns, the most wanted first
 

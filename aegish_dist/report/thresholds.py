@@ -25,16 +25,18 @@ from aegish_dist.report.layout import (
     Section,
     TableCell,
 )
-from aegish_dist.report.names import NAME_WIDTH, listed, short_names
-from aegish_dist.report.numbers import (
+from aegish_dist.report.origins import origins_in_words, policies_document
+from aegish_dist.report.quality import more_commands, with_interval
+from aegish_dist.report.table import draw_table
+from aegish_dist.report.writing import (
+    NAME_WIDTH,
     UNDEFINED,
     format_interval,
     format_points,
     format_rate,
+    listed,
+    short_names,
 )
-from aegish_dist.report.origins import origins_in_words, policies_document
-from aegish_dist.report.quality import more_commands, with_interval
-from aegish_dist.report.table import draw_table
 
 EVERYTHING, NOTHING = "everything", "nothing"
 

@@ -24,7 +24,7 @@ from aegish_dist.core.verdict_record import AttemptRecord, VerdictRecord
 from aegish_dist.opinions.opinion import Opinion, run_and_opinion
 from aegish_dist.opinions.verdict_query import JudgedVerdict, ListedPart, ShownSample
 from aegish_dist.report.csv import spreadsheet_safe
-from aegish_dist.report.names import short_names
+from aegish_dist.report.writing import short_names
 
 COLUMNS = (
     "run_id",

@@ -34,7 +34,7 @@ from aegish_dist.report.charts.words import (
 )
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import category_names
-from aegish_dist.report.numbers import format_span
+from aegish_dist.report.writing import format_span
 
 _CELL_PX, _ROW_PX, _LINE_PX = 86.0, 34.0, 13.0
 _HEADING_LINES = 3

@@ -15,8 +15,13 @@ from aegish_dist.opinions.opinion import Targets
 from aegish_dist.report.charts.vega_lite import TEXT_PX, text_width
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import SIMULATED
-from aegish_dist.report.names import short_names
-from aegish_dist.report.numbers import format_count, format_span, format_time, format_usd
+from aegish_dist.report.writing import (
+    format_count,
+    format_span,
+    format_time,
+    format_usd,
+    short_names,
+)
 
 RATE_INTERVAL = (
     "Wilson with an effective sample size, clustered by binary; exact where events are few"

@@ -40,8 +40,6 @@ from aegish_dist.report.layout import (
     marked,
     number_cell,
 )
-from aegish_dist.report.names import short_names
-from aegish_dist.report.numbers import UNDEFINED, format_difference, format_interval, format_p
 from aegish_dist.report.page.grid import Grid, as_json, grid_section
 from aegish_dist.report.page.tables import (
     BarScale,
@@ -65,6 +63,13 @@ from aegish_dist.report.sections import (
     named_sections,
     score_in_words,
     warnings,
+)
+from aegish_dist.report.writing import (
+    UNDEFINED,
+    format_difference,
+    format_interval,
+    format_p,
+    short_names,
 )
 
 DIFFERENCES = "Differences"

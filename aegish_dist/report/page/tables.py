@@ -18,7 +18,7 @@ from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.opinions.opinion import Targets
 from aegish_dist.report.charts.vega_lite import INK, PAPER, SHADES, WHITE_FROM, shade_bounds
 from aegish_dist.report.layout import HEADLINES, Section, TableCell, category_names
-from aegish_dist.report.numbers import UNDEFINED, format_interval
+from aegish_dist.report.writing import UNDEFINED, format_interval
 
 _WORDS = re.compile(r"[^/:_]*[/:_]+|[^/:_]+")
 
