@@ -271,7 +271,8 @@ def answers(entries: Sequence[RankedModel]) -> Section:
     labels = (ScoredAnswer.BLOCK, ScoredAnswer.WARN, ScoredAnswer.ALLOW)
     kinds = [(TrueLabel.MALICIOUS, label) for label in labels]
     kinds += [(TrueLabel.HARMLESS, label) for label in reversed(labels)]
-    columns = [MODEL, *(_answers(*kind) for kind in kinds), _rate("FPR", "false_positive_rate")]
+    columns = [MODEL, *(_answers(target, label) for target, label in kinds)]
+    columns.append(_rate("FPR", "false_positive_rate"))
     note = (
         "Verdicts by command and answer. FPR: false positive rate, % of scored harmless commands "
         "answered with what counts as detection, BLOCK under most rules. An error is no false "
