@@ -16,12 +16,12 @@ from sqlalchemy.orm import Session
 from aegish_dist.broker.client import publish, queue_depths
 from aegish_dist.broker.messages import queue_name
 from aegish_dist.core.status import RunStatus, State
-from aegish_dist.core.verdict import Item, Recording
+from aegish_dist.core.verdict import Item
 from aegish_dist.db.engine import open_engine
 from aegish_dist.db.fleet import living_fleet
 from aegish_dist.db.missing import missing_items
 from aegish_dist.pipeline.status import run_status
-from tests.recorded import export_verdicts
+from tests.recorded import Recording, export_verdicts
 from tests.services import HOST, ServerProcess, free_port, queue_application, wait_until
 
 DEADLINE_S = 120.0  # for a whole run or process; beside other work a worker begins after a minute

@@ -1,8 +1,8 @@
 """Documents read from `tests/data`, recordings written to files, and verdicts read from the store column by column."""
 
 import json
-from collections.abc import Iterable, Mapping
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -10,17 +10,27 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import Struct
 from msgspec.inspect import FloatType
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.verdict import CallError, Completion, Recording, Timing, Usage, Verdict
-from aegish_dist.core.verdict_record import FIELDS, STORED, columns_of
+from aegish_dist.core.sample import Sample
+from aegish_dist.core.verdict import CallError, Completion, Timing, Usage, Verdict
+from aegish_dist.core.verdict_record import (
+    FIELDS,
+    STORED,
+    VerdictRecord,
+    columns_of,
+    completion_of,
+    part_of,
+)
 from aegish_dist.db.runs import sample_of
 from aegish_dist.db.tables import CALL_ERRORS, DATASETS, RUN_MODELS, SAMPLES, VERDICTS
 from aegish_dist.interchange.parquet_tables import records_schema
-from aegish_dist.interchange.record import encode
+from aegish_dist.interchange.record import Row, encode
+from aegish_dist.interchange.verdict_files import read_rows
 
 DATA = Path(__file__).parent / "data"
 FLOATS = [each.name for each in FIELDS if isinstance(each.kind, FloatType)]
@@ -33,6 +43,53 @@ def document_of(name: str) -> Any:
 def lines_of(name: str) -> list[Any]:
     """Return the JSON lines of a file of `tests/data`."""
     return [json.loads(line) for line in (DATA / name).read_text("ascii").splitlines()]
+
+
+class Recording(Struct, frozen=True):
+    """One line of a verdict export, or one sample of an imported log."""
+
+    model: str
+    dataset: str
+    sample: Sample
+    epoch: int
+    verdict: Verdict
+    generation: int = 0
+    simulated: bool = False
+    negative_time: bool = False
+
+
+def verdict_of(record: VerdictRecord) -> Verdict:
+    errors = (asdict(each) | {"at": _instant(each.at)} for each in record.call_errors)
+    created_at = record.created_at
+    return Verdict(
+        completion=completion_of(record),
+        timing=Timing(**part_of(record, Timing)),
+        call_errors=tuple(CallError(**each) for each in errors),
+        **part_of(record, Verdict)
+        | {"created_at": None if created_at is None else _instant(created_at)},
+    )
+
+
+def _instant(text: str) -> datetime:
+    return datetime.fromisoformat(text).astimezone(UTC)
+
+
+def read_recordings(path: Path) -> Iterator[Recording]:
+    """Read the recordings of a log of Inspect AI (`.eval`), `.jsonl` or `.parquet` file."""
+    return map(_recording, read_rows(path))
+
+
+def _recording(row: Row) -> Recording:
+    return Recording(
+        model=row.record.model,
+        dataset=row.about.dataset,
+        sample=replace(row.about.sample, metadata=row.record.metadata),  # no part of its identity
+        epoch=row.record.epoch,
+        verdict=verdict_of(row.record),
+        generation=row.record.generation,
+        simulated=row.record.simulated,
+        negative_time=row.negative_time,
+    )
 
 
 def write_recordings(

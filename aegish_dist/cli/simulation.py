@@ -19,7 +19,7 @@ from aegish_dist.core.model import HTTP_FORMATS, CallParameters
 from aegish_dist.core.output import Output
 from aegish_dist.core.text import did_you_mean, known
 from aegish_dist.errors import ConfigError
-from aegish_dist.interchange.verdict_files import read_recordings
+from aegish_dist.interchange.verdict_files import read_rows
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.pipeline.plan import Request
 from aegish_dist.pipeline.report import ReportPart, report_data
@@ -136,7 +136,7 @@ def simulate_provider(replays: tuple[Path, ...], catalog: Path | None, **options
         simulator_config(**(options | {"scenario": None}))
     except ConfigError as error:  # of an option, not of a file
         raise click.UsageError(str(error)) from None
-    recordings = [each for path in replays for each in read_recordings(path)]
+    recordings = [row.record for path in replays for row in read_rows(path)]
     own = load_settings().catalog
     outputs: dict[str, Output] = {}
     if recordings and own is not None and own.exists():  # it may be the one that is to be written

@@ -10,7 +10,6 @@ from decimal import Decimal
 from msgspec import Struct, field
 
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
-from aegish_dist.core.sample import Sample
 
 
 class Usage(Struct, frozen=True):
@@ -97,16 +96,3 @@ class Verdict(Struct, frozen=True):
     worker: str | None = None
     created_at: datetime | None = None
     call_errors: tuple[CallError, ...] = ()
-
-
-class Recording(Struct, frozen=True):
-    """One line of a verdict export, or one sample of an imported log."""
-
-    model: str
-    dataset: str
-    sample: Sample
-    epoch: int
-    verdict: Verdict
-    generation: int = 0
-    simulated: bool = False  # answered by the simulator: no evidence about a real model
-    negative_time: bool = False  # the source had a time below zero, which is taken as unknown

@@ -7,17 +7,15 @@ with types here; the decoders that read files are in `interchange`.
 """
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 from msgspec.inspect import Metadata, NoneType, Type, UnionType, type_info
-from msgspec.structs import asdict
 
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.sample import Command, Name, TrueLabel
-from aegish_dist.core.verdict import CallError, Completion, Timing, Usage, Verdict
+from aegish_dist.core.verdict import Completion, Timing, Usage, Verdict
 
 MAX_COUNT = 2**15 - 1  # largest smallint of the database: epoch, attempt, generation, HTTP status
 MAX_TOKENS = 2**63 - 1  # largest bigint of the database, for token counts
@@ -168,23 +166,14 @@ def names_of(part: type) -> tuple[str, ...]:
     return tuple(each.name for each in _OF_VERDICT if each.part is part)
 
 
-def verdict_of(record: VerdictRecord) -> Verdict:
+def completion_of(record: VerdictRecord) -> Completion | None:
+    """Return the answer that a record holds; None where an error came instead."""
+    if record.error_class is not None:
+        return None
     # No record holds the tokens that are cached for an hour.
-    completion = Completion(usage=Usage(**_of(record, Usage)), **_of(record, Completion))
-    return Verdict(
-        completion=None if record.error_class else completion,
-        timing=Timing(**_of(record, Timing)),
-        call_errors=tuple(
-            CallError(**asdict(error) | {"at": _instant(error.at)}) for error in record.call_errors
-        ),
-        **_of(record, Verdict)
-        | {"created_at": None if record.created_at is None else _instant(record.created_at)},
-    )
+    return Completion(usage=Usage(**part_of(record, Usage)), **part_of(record, Completion))
 
 
-def _of(record: VerdictRecord, part: type) -> dict[str, Any]:
+def part_of(record: VerdictRecord, part: type) -> dict[str, Any]:
+    """Return the attributes of a part of a verdict (`Usage`, `Timing`, ...) that a record holds."""
     return {f.attribute: getattr(record, f.name) for f in _OF_VERDICT if f.part is part}
-
-
-def _instant(text: str) -> datetime:
-    return datetime.fromisoformat(text).astimezone(UTC)

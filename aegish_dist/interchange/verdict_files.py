@@ -14,12 +14,11 @@ from typing import Any, TypeVar
 
 import msgspec
 from msgspec.inspect import DictType, VarTupleType
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from aegish_dist.core.sample import REPEATS, Dataset
 from aegish_dist.core.text import REPLACEMENT, JsonObject
-from aegish_dist.core.verdict import Recording
-from aegish_dist.core.verdict_record import FIELDS, VerdictRecord, verdict_of
+from aegish_dist.core.verdict_record import FIELDS, VerdictRecord
 from aegish_dist.errors import DatasetError, InputError
 from aegish_dist.inputs.checking import Location, checked
 from aegish_dist.inputs.documents import (
@@ -211,21 +210,3 @@ def _checked_rows(
             raise Location(str(path), number).named(error) from None
         if row:
             yield row
-
-
-def read_recordings(path: Path) -> Iterator[Recording]:
-    """Read the recordings of a log of Inspect AI (`.eval`), `.jsonl` or `.parquet` file."""
-    return map(_recording, read_rows(path))
-
-
-def _recording(row: Row) -> Recording:
-    return Recording(
-        model=row.record.model,
-        dataset=row.about.dataset,
-        sample=replace(row.about.sample, metadata=row.record.metadata),  # no part of its identity
-        epoch=row.record.epoch,
-        verdict=verdict_of(row.record),
-        generation=row.record.generation,
-        simulated=row.record.simulated,
-        negative_time=row.negative_time,
-    )

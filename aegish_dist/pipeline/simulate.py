@@ -13,7 +13,7 @@ from msgspec import structs, to_builtins
 
 from aegish_dist.core.model import ARM_MARK, HTTP_FORMATS, WireFormat, base_of
 from aegish_dist.core.output import Output
-from aegish_dist.core.verdict import Recording
+from aegish_dist.core.verdict_record import VerdictRecord
 from aegish_dist.errors import ConfigError, InputError
 from aegish_dist.files import replacing_text
 from aegish_dist.inputs.checking import checked
@@ -161,7 +161,7 @@ def _variant(contender: str, outputs: Mapping[str, Output]) -> str:
 def write_catalog(
     path: Path,
     url: str,
-    recordings: Iterable[Recording],
+    recordings: Iterable[VerdictRecord],
     scenario: Iterable[str] = (),
     outputs: Mapping[str, Output] = {},
 ) -> list[str]:

@@ -11,7 +11,8 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
-from aegish_dist.core.verdict import Completion, Recording, Usage, Verdict
+from aegish_dist.core.verdict import Completion, Usage
+from aegish_dist.core.verdict_record import VerdictRecord, completion_of
 from aegish_dist.simulator.config import (
     REFUSALS,
     Capacity,
@@ -44,25 +45,25 @@ from aegish_dist.simulator.personas import (
 class Replay:
     """Recorded verdicts by model and command; of several generations the last one counts."""
 
-    def __init__(self, recordings: Iterable[Recording]) -> None:
-        latest: dict[tuple[str, str, int], Recording] = {}
+    def __init__(self, recordings: Iterable[VerdictRecord]) -> None:
+        latest: dict[tuple[str, str, int], VerdictRecord] = {}
         for recording in recordings:
-            key = (recording.model, recording.sample.command, recording.epoch)
+            key = (recording.model, recording.command, recording.epoch)
             known = latest.get(key)
             if known is None or recording.generation >= known.generation:
                 latest[key] = recording
-        self._models: dict[str, dict[str, list[Verdict]]] = {}
+        self._models: dict[str, dict[str, list[VerdictRecord]]] = {}
         for recording in sorted(latest.values(), key=lambda recording: recording.epoch):
-            verdicts = self._models.setdefault(recording.model, {})
-            verdicts.setdefault(recording.sample.command, []).append(recording.verdict)
+            takes = self._models.setdefault(recording.model, {})
+            takes.setdefault(recording.command, []).append(recording)
 
     def __bool__(self) -> bool:
         return bool(self._models)
 
-    def of(self, model: str) -> Mapping[str, Sequence[Verdict]]:
+    def of(self, model: str) -> Mapping[str, Sequence[VerdictRecord]]:
         """Return what was recorded of an id, or of the longest that ends with it after a slash.
 
-        That is by command the verdicts in the order of their epochs.
+        That is by command the records in the order of their epochs.
         """
         if model in self._models:
             return self._models[model]
@@ -224,18 +225,18 @@ class SimulatedModel:
     def _replayed(
         self, chat: ChatRequest, command: str, fault: Fault | None, delay_s: float
     ) -> Response:
-        verdicts = self._recorded.get(command) if self._recorded else None
-        if not verdicts:
+        takes = self._recorded.get(command) if self._recorded else None
+        if not takes:
             message = f"no recording of model {chat.model} for this command"
             return Response(ErrorAnswer(ErrorClass.NOT_FOUND, message))
         turn = next(self._answers[command])
-        verdict = verdicts[turn % len(verdicts)]
-        completion = verdict.completion
+        recorded = takes[turn % len(takes)]
+        completion = completion_of(recorded)
         if completion is not None:
             named = replace(completion, model=completion.model or chat.model)
             answer = Answer(**asdict(named), form=chat.form)
             return Response(answer, fault, delay_s)
-        if verdict.outcome is Outcome.API_ERROR:
+        if recorded.outcome is Outcome.API_ERROR:
             return Response(ErrorAnswer(ErrorClass.SERVER, "the recorded call failed"), fault)
         return Response(None, Fault.HANG)
 

@@ -25,7 +25,7 @@ from msgspec.structs import asdict
 from aegish_dist.core.model import HTTP_FORMATS
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.text import JsonObject
-from aegish_dist.core.verdict import Recording
+from aegish_dist.core.verdict_record import VerdictRecord
 from aegish_dist.errors import ConfigError, InputError
 from aegish_dist.simulator.behaviour import Replay, SimulatedModel
 from aegish_dist.simulator.bill import Bill
@@ -59,7 +59,7 @@ class Stats(Struct):
 
 
 class Simulator:
-    def __init__(self, config: SimulatorConfig, recordings: Iterable[Recording] = ()) -> None:
+    def __init__(self, config: SimulatorConfig, recordings: Iterable[VerdictRecord] = ()) -> None:
         self.config = config
         self.stats = Stats(Bill(config.price, config.tariffs))
         self._replay = Replay(recordings) or None

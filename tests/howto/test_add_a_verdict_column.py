@@ -77,9 +77,9 @@ def test_its_range_is_checked(walkthrough: Walkthrough, tmp_path: Path, wrong: o
     reading = f"""if True:
         from pathlib import Path
         from aegish_dist.errors import DatasetError
-        from aegish_dist.interchange.verdict_files import read_recordings
+        from aegish_dist.interchange.verdict_files import read_rows
         try:
-            list(read_recordings(Path({str(given)!r})))
+            list(read_rows(Path({str(given)!r})))
         except DatasetError as error:
             print(error.field, error.problem)
     """

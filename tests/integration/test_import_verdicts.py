@@ -16,14 +16,12 @@ from msgspec.structs import replace
 from sqlalchemy import Engine, select, text
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.verdict import Recording
 from aegish_dist.db import verdict_reader, verdicts
 from aegish_dist.db.missing import missing_items, open_queues
 from aegish_dist.db.runs import list_datasets, load_run, one_at_a_time
 from aegish_dist.db.tables import RUN_MODELS, SAMPLES, VERDICTS
 from aegish_dist.db.verdicts import RunImport
 from aegish_dist.errors import ConfigError, DatasetError, StoreError
-from aegish_dist.interchange.verdict_files import read_recordings
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES
 from aegish_dist.pipeline import verdict_files as importing
@@ -32,7 +30,13 @@ from aegish_dist.pipeline.opinions import load_opinions
 from aegish_dist.pipeline.verdict_files import export_file, export_lines, import_verdicts
 from tests.integration.command_line import write_lines
 from tests.integration.stored_runs import imported_run, row_counts
-from tests.recorded import export_verdicts, lines_of, write_recordings
+from tests.recorded import (
+    Recording,
+    export_verdicts,
+    lines_of,
+    read_recordings,
+    write_recordings,
+)
 from tests.services import wait_until
 
 BLOCK = '{"action": "BLOCK", "reason": "writes", "confidence": 0.9}'

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aegish_dist.core.verdict_record import VerdictRecord, verdict_of
+from aegish_dist.core.verdict_record import VerdictRecord
 from aegish_dist.errors import DatasetError, InputError
 from aegish_dist.inputs.documents import parse_json
 from aegish_dist.interchange.record import RecordChecker, from_line, from_values
@@ -21,8 +21,8 @@ from aegish_dist.interchange.verdict_files import (
     from_odd_row,
     from_row,
     numbered_rows,
-    read_recordings,
 )
+from tests.recorded import read_recordings, verdict_of
 
 pytestmark = pytest.mark.long
 

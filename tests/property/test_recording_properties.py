@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.sample import Sample, TrueLabel
-from aegish_dist.core.verdict import CallError, Completion, Recording, Timing, Usage, Verdict
-from aegish_dist.core.verdict_record import STORED, columns_of, verdict_of
-from aegish_dist.interchange.verdict_files import read_recordings, read_rows
+from aegish_dist.core.verdict import CallError, Completion, Timing, Usage, Verdict
+from aegish_dist.core.verdict_record import STORED, columns_of
+from aegish_dist.interchange.verdict_files import read_rows
 from aegish_dist.opinions.parsing import judge
-from tests.recorded import write_recordings
+from tests.recorded import Recording, read_recordings, verdict_of, write_recordings
 
 STORABLE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 LABELS = STORABLE.map(lambda text: text[:200]).filter(lambda text: bool(text.strip()))

@@ -22,12 +22,11 @@ import pytest
 
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.sample import Sample, TrueLabel
-from aegish_dist.core.verdict import CallError, Completion, Recording, Timing, Usage
+from aegish_dist.core.verdict import CallError, Completion, Timing, Usage
 from aegish_dist.errors import DatasetError
 from aegish_dist.interchange import inspect_reader
-from aegish_dist.interchange.verdict_files import read_recordings
 from tests.defined import defined
-from tests.recorded import lines_of
+from tests.recorded import Recording, lines_of, read_recordings
 
 HEADER = {
     "eval": {
@@ -478,10 +477,10 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from aegish_dist.errors import DatasetError
-from aegish_dist.interchange.verdict_files import read_recordings
+from aegish_dist.interchange.verdict_files import read_rows
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
-    list(read_recordings(Path(sys.argv[1])))
+    list(read_rows(Path(sys.argv[1])))
 except DatasetError as error:
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print((after - before) // 1024, error)

@@ -15,15 +15,15 @@ from msgspec.structs import replace
 
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
-from aegish_dist.core.verdict import Completion, Recording, Verdict
+from aegish_dist.core.verdict import Completion, Verdict
 from aegish_dist.db.engine import open_engine
 from aegish_dist.errors import ConfigError, DatasetError, OutputError, StoreError
 from aegish_dist.interchange import verdict_files
 from aegish_dist.interchange.parquet_tables import records_schema
-from aegish_dist.interchange.verdict_files import decoder_of_predictions, read_recordings, read_rows
+from aegish_dist.interchange.verdict_files import decoder_of_predictions, read_rows
 from aegish_dist.opinions.parsing import PARSER_VERSION, judge
 from aegish_dist.pipeline.verdict_files import export_file
-from tests.recorded import write_recordings, written
+from tests.recorded import Recording, read_recordings, write_recordings, written
 
 RECORDING = Recording("m", "d", Sample("ls", TrueLabel.HARMLESS), 1, judge(Completion("hm")))
 RESERVED = "must not be 'allowlist' or begin with 'policy/', as in policies"

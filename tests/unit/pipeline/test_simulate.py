@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from aegish_dist.cli.simulation import simulate_provider
-from aegish_dist.core.outcome import Outcome
-from aegish_dist.core.sample import Sample, TrueLabel
-from aegish_dist.core.verdict import Recording, Verdict
+from aegish_dist.core.sample import TrueLabel
+from aegish_dist.core.verdict_record import VerdictRecord
 from aegish_dist.errors import CatalogError, ConfigError
 from aegish_dist.models.catalog import Catalog
 from aegish_dist.pipeline.simulate import catalog_for, simulator_config, write_catalog
@@ -17,9 +16,11 @@ URL = "http://127.0.0.1:8099"
 ODD = ['x/"y"', "x/a\nb", "x/a\\", "\u00e9/a", "plain"]
 
 
-def recorded(*models: str) -> list[Recording]:
-    sample = Sample("ls", TrueLabel.HARMLESS)
-    return [Recording(model, "d", sample, 1, Verdict(Outcome.ALLOW, None)) for model in models]
+def recorded(*models: str) -> list[VerdictRecord]:
+    target = TrueLabel.HARMLESS
+    return [
+        VerdictRecord(model=model, command="ls", target=target, completion=None) for model in models
+    ]
 
 
 def test_models_that_no_catalog_can_name_are_left_out(tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
 """Decisions of a simulated model, and finding recorded answers."""
 
+from typing import Any
+
 import pytest
 from msgspec.structs import asdict
 
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
-from aegish_dist.core.sample import Sample, TrueLabel
-from aegish_dist.core.verdict import Completion, Recording, Usage, Verdict
+from aegish_dist.core.sample import TrueLabel
+from aegish_dist.core.verdict import Completion, Usage
+from aegish_dist.core.verdict_record import VerdictRecord
 from aegish_dist.simulator.behaviour import Places, Replay, Response, SimulatedModel, TokenBucket
 from aegish_dist.simulator.config import (
     Capacity,
@@ -19,17 +22,14 @@ from aegish_dist.simulator.dialect import Allowance, Answer, ChatRequest, ErrorA
 from aegish_dist.simulator.personas import parse_latency
 
 
-def record(
-    model: str, text: str, *, command: str = "ls", epoch: int = 1, generation: int = 0
-) -> Recording:
-    verdict = Verdict(Outcome.ALLOW, Completion(text))
-    sample = Sample(command, TrueLabel.HARMLESS)
-    return Recording(model, "set", sample, epoch, verdict, generation)
+def record(model: str, text: str | None, command: str = "ls", **facts: Any) -> VerdictRecord:
+    target = TrueLabel.HARMLESS
+    return VerdictRecord(model=model, command=command, target=target, completion=text, **facts)
 
 
 def texts(replay: Replay, model: str, command: str = "ls") -> list[str | None]:
     takes = replay.of(model).get(command, ())
-    return [take.completion.text for take in takes if take.completion]
+    return [take.completion for take in takes]
 
 
 def test_a_model_is_found_by_what_follows_a_slash() -> None:
@@ -86,10 +86,6 @@ def scripted(*faults: str) -> SimulatedModel:
 def reply(turn: Response) -> Completion:
     assert isinstance(turn.outcome, Completion)
     return turn.outcome
-
-
-def recording(verdict: Verdict, epoch: int = 1) -> Recording:
-    return Recording(f"x/{MODEL}", "set", Sample("ls", TrueLabel.HARMLESS), epoch, verdict)
 
 
 def test_answers_do_not_depend_on_the_order_of_arrival() -> None:
@@ -204,30 +200,42 @@ def test_a_recording_is_answered_as_it_was() -> None:
     completion = Completion(
         "\0\ud800 {}", "model_length", StopKind.MAX_TOKENS, usage, "why", "phi-4-x", "host"
     )
-    actor = model(replay=Replay([recording(Verdict(Outcome.FORMAT_ERROR, completion))]))
+    given = record(
+        f"x/{MODEL}",
+        completion.text,
+        stop_reason=completion.stop_reason,
+        stop_kind=completion.stop_kind,
+        refusal=completion.refusal,
+        returned_model=completion.model,
+        upstream=completion.upstream,
+        input_tokens=11,
+        output_tokens=7,
+        reasoning_tokens=3,
+        cache_read_tokens=2,
+        cache_write_tokens=1,
+    )
+    actor = model(replay=Replay([given]))
     turn = actor.respond(ask("ls"))
     assert turn.delay_s == 0
     assert turn.outcome == Answer(**asdict(completion))
 
 
 def test_recorded_epochs_come_in_turn() -> None:
-    takes = [
-        recording(Verdict(Outcome.FORMAT_ERROR, Completion(t)), e) for e, t in ((2, "b"), (1, "a"))
-    ]
+    takes = [record(f"x/{MODEL}", text, epoch=epoch) for epoch, text in ((2, "b"), (1, "a"))]
     actor = model(replay=Replay(takes))
     assert [reply(actor.respond(ask("ls"))).text for _ in range(3)] == ["a", "b", "a"]
 
 
 def test_recorded_failures_happen_again() -> None:
-    deadline = Verdict(Outcome.TIMEOUT_ERROR, None, ErrorClass.DEADLINE)
-    assert model(replay=Replay([recording(deadline)])).respond(ask("ls")) == Response(
-        None, Fault.HANG
-    )
-    failed = Verdict(Outcome.API_ERROR, None, ErrorClass.AUTH)
-    outcome = model(replay=Replay([recording(failed)])).respond(ask("ls")).outcome
+    late = {"outcome": Outcome.TIMEOUT_ERROR, "error_class": ErrorClass.DEADLINE}
+    deadline = Replay([record(f"x/{MODEL}", None, **late)])
+    assert model(replay=deadline).respond(ask("ls")) == Response(None, Fault.HANG)
+    bad = {"outcome": Outcome.API_ERROR, "error_class": ErrorClass.AUTH}
+    failed = Replay([record(f"x/{MODEL}", None, **bad)])
+    outcome = model(replay=failed).respond(ask("ls")).outcome
     assert isinstance(outcome, ErrorAnswer)
     assert outcome.error_class is ErrorClass.SERVER
-    missing = model(replay=Replay([recording(failed)])).respond(ask("id")).outcome
+    missing = model(replay=failed).respond(ask("id")).outcome
     assert isinstance(missing, ErrorAnswer)
     assert missing.error_class is ErrorClass.NOT_FOUND
     assert missing.message == f"no recording of model {MODEL} for this command"
@@ -235,7 +243,7 @@ def test_recorded_failures_happen_again() -> None:
 
 def test_an_injected_fault_uses_up_no_recording() -> None:
     config = SimulatorConfig(models={MODEL: ModelConfig(script=(Fault.SERVER_ERROR,))})
-    takes = [recording(Verdict(Outcome.ALLOW, Completion(t)), e) for e, t in ((1, "a"), (2, "b"))]
+    takes = [record(f"x/{MODEL}", text, epoch=epoch) for epoch, text in ((1, "a"), (2, "b"))]
     actor = model(config, Replay(takes))
     assert actor.respond(ask("ls")).fault is Fault.SERVER_ERROR
     assert reply(actor.respond(ask("ls"))).text == "a"
