@@ -15,13 +15,11 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from functools import reduce
-from operator import add
 from typing import Any
 
 from msgspec import Struct, convert
 from msgspec.structs import asdict, replace
-from sqlalchemy import Row
+from sqlalchemy import Row, RowMapping
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.failures import TimedFailures
@@ -56,21 +54,33 @@ def _identity_of(groups: Iterable[Mapping[str, Any]]) -> VerdictSet:
     """Return the identity of a model's verdicts from groups that differ in the item alone."""
     numbers: Counter[tuple[str, int, int]] = Counter()
     digests: Counter[tuple[str, int, int]] = Counter()
-    for each in groups:
-        kind = (each["dataset"], each["code"], each["parser_version"])
-        numbers[kind] += each["verdicts"]
-        digests[kind] += int(each["digest"])
+    for group in groups:
+        kind = (group["dataset"], group["code"], group["parser_version"])
+        numbers[kind] += group["verdicts"]
+        digests[kind] += int(group["digest"])
     lines = [f"{number} {digests[kind]} {kind!r}" for kind, number in sorted(numbers.items())]
-    return VerdictSet(numbers.total(), _hash(lines), _versions(kind[2] for kind in numbers))
+    versions = {version for _, _, version in numbers}
+    return VerdictSet(
+        verdicts=numbers.total(),
+        verdicts_hash=_hash(lines),
+        parser_versions=_versions(versions),
+    )
 
 
 def joint_identity(models: Mapping[str, VerdictSet]) -> VerdictSet:
     """Return the identity of a run's verdicts from those of its models."""
-    some = {model: each for model, each in sorted(models.items()) if each.verdicts}
+    verdicts = 0
+    lines = []
+    versions: set[int] = set()
+    for model, identity in sorted(models.items()):
+        if identity.verdicts:
+            verdicts += identity.verdicts
+            lines.append(f"{identity.verdicts_hash} {model}")
+            versions.update(map(int, identity.parser_versions.split(",")))
     return VerdictSet(
-        sum(each.verdicts for each in some.values()),
-        _hash(f"{each.verdicts_hash} {model}" for model, each in some.items()),
-        _versions(int(v) for each in some.values() for v in each.parser_versions.split(",")),
+        verdicts=verdicts,
+        verdicts_hash=_hash(lines),
+        parser_versions=_versions(versions),
     )
 
 
@@ -81,11 +91,12 @@ def _local_hash(row: Row[Any]) -> str:
 
 def _unchanged_models(models: PerModel, known: Mapping[str, VerdictSet]) -> set[str]:
     """Return the models whose verdicts that count are still those that were known."""
-    return {
-        model
-        for model in models.keys & known.keys()
-        if _local_hash(models.newest("hash_verdicts", model)[0]) == known[model].local_hash
-    }
+    unchanged = set()
+    for model in models.keys & known.keys():
+        (row,) = models.newest("hash_verdicts", model)
+        if _local_hash(row) == known[model].local_hash:
+            unchanged.add(model)
+    return unchanged
 
 
 def is_unchanged(session: Session, run: Run, known: Mapping[str, VerdictSet]) -> bool:
@@ -102,8 +113,8 @@ def _hash(lines: Iterable[str]) -> str:
     return "0" * 16
 
 
-def _versions(versions: Iterable[int]) -> str:
-    return ",".join(map(str, sorted(set(versions))))
+def _versions(versions: set[int]) -> str:
+    return ",".join(map(str, sorted(versions)))
 
 
 PARTS = ("service", "queue", "limiter", "backoff", "total")
@@ -116,16 +127,19 @@ def _latency(row: Row[Any]) -> dict[str, Latency]:
     for part in PARTS:
         times: int = getattr(row, f"{part}_times")
         if times:
-            mean = float(Fraction(int(getattr(row, f"{part}_micros")), 1000 * times))
-            latency[part] = Latency(mean, *getattr(row, f"{part}_quantiles"))
+            micros = int(getattr(row, f"{part}_micros"))
+            mean_ms = float(Fraction(micros, 1000 * times))
+            quantiles = getattr(row, f"{part}_quantiles")
+            latency[part] = Latency(mean_ms, *quantiles)
     return latency
 
 
 def _sum(rows: Sequence[Row[Any]], column: str) -> Any:
     """Return the sum of a column; None where no row has a value."""
-    known = [value for row in rows if (value := getattr(row, column)) is not None]
+    values = [getattr(row, column) for row in rows]
+    known = [value for value in values if value is not None]
     if known:
-        return reduce(add, known)
+        return sum(known)
     return None
 
 
@@ -136,6 +150,8 @@ _OF_CELL = ConfidenceCell.__struct_fields__[2:]
 """Fields of a `ConfidenceCell` that statements name alike: the bin, and sums over verdicts."""
 
 _Codes = tuple[int, ...]
+_Items = tuple[bool, str | None, str | None, _Codes, int]
+"""Whether items are malicious, their category and cluster, their codes, and how many they are."""
 
 
 class Counted(Struct, frozen=True):
@@ -207,36 +223,35 @@ def _items(
     model: str,
     of_one_epoch: Sequence[Mapping[str, Any]],
     labels: Mapping[str, object],
-) -> Iterator[tuple[bool, str | None, str | None, _Codes, int]]:
-    """Yield whether items are malicious, their category and cluster, their codes, and how many."""
+) -> Iterator[_Items]:
     if models.run.epochs == 1:
-        for each in of_one_epoch:
-            for code, items in zip(each["codes"], each["verdicts"], strict=True):
-                yield each["malicious"], each["category"], each["cluster"], (code,), items
+        for group in of_one_epoch:
+            of_sample = (group["malicious"], group["category"], group["cluster"])
+            for code, items in zip(group["codes"], group["verdicts"], strict=True):
+                yield *of_sample, (code,), items
         return
     for row in models.newest("count_items_of_many_epochs", model, **labels):
         yield row.malicious, row.category, row.cluster, tuple(row.codes), row.items
 
 
-def _cells(items: Iterable[tuple[bool, str | None, str | None, _Codes, int]]) -> tuple[Cell, ...]:
+def _cells(items: Iterable[_Items]) -> tuple[Cell, ...]:
     """Join the items that differ only in details that make no other finding."""
     samples: Counter[tuple[TrueLabel, str | None, str | None, OutcomeDetails]] = Counter()
     for malicious, category, cluster, codes, number in items:
-        samples[TARGETS[malicious], category, cluster, findings_of(codes)] += number
+        kind = (TARGETS[malicious], category, cluster, findings_of(codes))
+        samples[kind] += number
     return in_order(Cell(*kind, number) for kind, number in samples.items())
 
 
 def _confidence(stated: Iterable[Mapping[str, Any]]) -> tuple[ConfidenceCell, ...]:
     """Join the rows that differ only in the stop kind."""
-    cells = (
-        ConfidenceCell(
-            TARGETS[row["malicious"]],
-            finding_of(row["code"]),
-            **{name: row[name] for name in _OF_CELL},
-        )
-        for row in stated
-    )
-    return added_up(cell for cell in cells if cell.finding in ACTIONS)
+    cells = []
+    for row in stated:
+        finding = finding_of(row["code"])
+        if finding in ACTIONS:
+            sums = {name: row[name] for name in _OF_CELL}
+            cells.append(ConfidenceCell(TARGETS[row["malicious"]], finding, **sums))
+    return added_up(cells)
 
 
 def save_snapshot(
@@ -260,8 +275,14 @@ def save_snapshot(
         "document": document,
     }
     stored = {name: json.dumps(value) for name, value in documents.items()}
-    rule = {"scoring": opinion.rule.name, "scoring_version": opinion.rule.version}
-    row = execute(session, "add_snapshot", **rule, **stored, **fields).one()
+    row = execute(
+        session,
+        "add_snapshot",
+        scoring=opinion.rule.name,
+        scoring_version=opinion.rule.version,
+        **stored,
+        **fields,
+    ).one()
     metrics = json.dumps(list(_metric_rows(document)))
     execute(session, "add_metrics", snapshot=row.id, rows=metrics)
     return _to_snapshot(row)
@@ -269,11 +290,10 @@ def save_snapshot(
 
 def _metric_rows(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for entry in document["models"]:
-        of_categories = {
-            (str(Metric.DETECTION_RATE), key): each for key, each in entry["categories"].items()
-        }
-        of_model = {(name, ""): each for name, each in entry["metrics"].items()}
-        for (name, category), numbers in (of_model | of_categories).items():
+        rows = {(name, ""): numbers for name, numbers in entry["metrics"].items()}
+        for category, numbers in entry["categories"].items():
+            rows[str(Metric.DETECTION_RATE), category] = numbers
+        for (name, category), numbers in rows.items():
             yield {**numbers, "model": entry["model"], "metric": name, "category": category}
 
 
@@ -338,10 +358,12 @@ def failed_kinds(
         messages: Of so many kinds that occurred last, the provider's words are read.
     """
     values = {"run": run_id, "lately_s": lately_s, "messages": messages}
-    return tuple(
-        convert({**row, "message": mask_key_shapes(row["message"] or "")}, FailedCalls)
-        for row in execute(session, "failed_kinds", **values).mappings()
-    )
+    rows = execute(session, "failed_kinds", **values).mappings()
+    return tuple(convert(_masked(row), FailedCalls) for row in rows)
+
+
+def _masked(row: RowMapping) -> dict[str, Any]:
+    return {**row, "message": mask_key_shapes(row["message"] or "")}
 
 
 def failure_span(session: Session, run_id: str) -> timedelta:
@@ -368,10 +390,7 @@ def failures_by_time(
     """
     values = {"run": run_id, "models": list(models), "width_s": width_s}
     rows = execute(session, "failures_by_time", **values).mappings()
-    return [
-        convert({**row, "message": mask_key_shapes(row["message"] or "")}, TimedFailures)
-        for row in rows
-    ]
+    return [convert(_masked(row), TimedFailures) for row in rows]
 
 
 class Progress(Struct, frozen=True):
@@ -413,9 +432,10 @@ def _progress(
     outcomes: Counter[Outcome] = Counter()
     failed: Counter[Outcome] = Counter()
     for row in newest:
-        outcomes[outcome_of(row.code)] += row.verdicts
+        outcome = outcome_of(row.code)
+        outcomes[outcome] += row.verdicts
         if error_class_of(row.code) is not None:
-            failed[outcome_of(row.code)] += row.verdicts
+            failed[outcome] += row.verdicts
     rows = [*newest, *replaced]
     recent = sum(row.recent for row in rows)
     recent_s = max((row.recent_s or 0.0 for row in rows), default=0.0)

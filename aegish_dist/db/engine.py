@@ -368,9 +368,12 @@ def _parts() -> Iterator[tuple[str, _Part]]:
     for file in files("aegish_dist.db").joinpath("sql").iterdir():
         content = file.read_text(encoding="utf-8")
         heads = list(_HEAD.finditer(content))
-        ends = [head.start() for head in heads[1:]] + [len(content)]
+        ends = [head.start() for head in heads[1:]]
+        ends.append(len(content))
         for head, end in zip(heads, ends, strict=True):
-            yield head[1], _Part(head[2], content[head.end() : end].strip())
+            name, parameter = head.groups()
+            sql = content[head.end() : end]
+            yield name, _Part(parameter, sql.strip())
 
 
 _PARTS = dict(_parts())
@@ -402,4 +405,11 @@ def fragment(name: str, argument: str = "") -> str:
 
 def _expanded(sql: str, given: Mapping[str, str]) -> str:
     """Put fragments, and what is given, in place of their names."""
-    return _USE.sub(lambda use: given[use[1]] if use[1] in given else fragment(*use.groups()), sql)
+
+    def meant(use: re.Match[str]) -> str:
+        name, argument = use.groups()
+        if name in given:
+            return given[name]
+        return fragment(name, argument)
+
+    return _USE.sub(meant, sql)

@@ -63,8 +63,9 @@ def _database(workspace: Workspace) -> str:
     if found == head() and drift(workspace.raw_engine):
         raise StoreError(f"schema {found}, but {OTHER_SCHEMA}")
     if workspace.settings.embedded_database:
+        schema = found or "made on first use"
         return (
-            f"embedded PostgreSQL {embedded_version()}, schema {found or 'made on first use'};"
+            f"embedded PostgreSQL {embedded_version()}, schema {schema};"
             " security releases reach its wheel late: AEGISH_DIST_DATABASE_URL names a server of"
             " your own"
         )
@@ -80,7 +81,8 @@ def _broker(workspace: Workspace) -> str:
 
 
 def _limits(workspace: Workspace) -> str:
-    if (url := workspace.settings.shared_limiter_url) is not None:
+    url = workspace.settings.shared_limiter_url
+    if url is not None:
         server_facts(url)
         return "shared by all workers through Redis"
     if workspace.settings.embedded_broker:
@@ -94,13 +96,16 @@ def _keys(workspace: Workspace) -> str:
         if listed.spec.key_variable is not None:
             state = "not set" if missing_key(listed.spec, workspace.environ) else "set"
             variables[state].add(listed.spec.key_variable)
-    lists = [f"{state}: {', '.join(sorted(names))}" for state, names in variables.items() if names]
+    lists = []
+    for state, names in variables.items():
+        if names:
+            lists.append(f"{state}: {', '.join(sorted(names))}")
     return "; ".join(lists) or "no listed model needs one"
 
 
 def _addresses(workspace: Workspace) -> str:
-    listed = workspace.catalog.entries(workspace.environ)
-    return ". ".join(addresses(workspace, [each.spec for each in listed])) or "the vendors' own"
+    specs = [listed.spec for listed in workspace.catalog.entries(workspace.environ)]
+    return ". ".join(addresses(workspace, specs)) or "the vendors' own"
 
 
 def _home(workspace: Workspace) -> str:
@@ -163,7 +168,8 @@ def examine_fleet(engine: Engine, app: Celery | None, limiter_url: str | None) -
             workers = reported_workers(session)
     except AegishError as error:
         return [Check("database", ok=False, detail=str(error))]
-    checks = [*judge_workers(workers, (facts.clock - here).total_seconds()), *judge_database(facts)]
+    database_ahead = facts.clock - here
+    checks = [*judge_workers(workers, database_ahead.total_seconds()), *judge_database(facts)]
     broker = "" if app is None else str(app.conf.broker_url or "")
     servers = {"broker": broker} if broker.startswith("redis") else {}
     if limiter_url is not None and limiter_url not in servers.values():
@@ -173,8 +179,8 @@ def examine_fleet(engine: Engine, app: Celery | None, limiter_url: str | None) -
             before = datetime.now(UTC)
             found = server_facts(url, *_NAMES[part])
             ahead_of_here = found.pop("clock") - before
-            database_ahead = facts.clock - here
-            checks += judge_redis(part, found, (ahead_of_here - database_ahead).total_seconds())
+            ahead = ahead_of_here - database_ahead
+            checks += judge_redis(part, found, ahead.total_seconds())
         except AegishError as error:
             checks.append(Check(part, ok=False, detail=str(error)))
     return checks
@@ -182,18 +188,23 @@ def examine_fleet(engine: Engine, app: Celery | None, limiter_url: str | None) -
 
 def judge_workers(workers: Sequence[Any], database_ahead_s: float) -> Iterator[Check]:
     """Judge versions and clocks, of `reported_workers` and by how much the database's is ahead."""
-    kinds = Counter((each.version, each.schema) for each in workers)
+    kinds = Counter((worker.version, worker.schema) for worker in workers)
     counts = [f"{number} {_kind(*kind)}" for kind, number in sorted(kinds.items(), key=str)]
+    ours = (__version__, head())
     yield _check(
         "versions",
-        kinds.keys() <= {(__version__, head())},
+        kinds.keys() <= {ours},
         ", ".join(counts) or "no worker runs",
-        f"the upgrade ends when all are {_kind(__version__, head())}",
+        f"the upgrade ends when all are {_kind(*ours)}",
     )
-    ahead = {each.name: each.ahead_s for each in workers if each.ahead_s is not None}
-    ahead["this machine"] = -database_ahead_s
-    wrong = [f"{name} {s:+.1f} s" for name, s in sorted(ahead.items()) if abs(s) > SKEW_S]
-    detail = f"{len(ahead)}, at most {max(map(abs, ahead.values())):.1f} s from the database's"
+    ahead_s = {worker.name: worker.ahead_s for worker in workers if worker.ahead_s is not None}
+    ahead_s["this machine"] = -database_ahead_s
+    wrong = []
+    for name, seconds in sorted(ahead_s.items()):
+        if abs(seconds) > SKEW_S:
+            wrong.append(f"{name} {seconds:+.1f} s")
+    most_s = max(map(abs, ahead_s.values()))
+    detail = f"{len(ahead_s)}, at most {most_s:.1f} s from the database's"
     if wrong:
         detail = (
             f"off from the database's: {', '.join(wrong[:3])}; set them by NTP, times of calls are"
@@ -223,26 +234,25 @@ def judge_database(facts: Any) -> Iterator[Check]:
         f" shared_buffers {_gb(facts.shared_buffers)}",
         "give shared_buffers a quarter of the machine's memory",
     )
-    yield _check(
-        "durability",
-        facts.durable,
-        "commits survive a loss of power"
-        if facts.durable
-        else "commits may be lost with the power",
-        "set fsync, full_page_writes and synchronous_commit to on",
-    )
-    log = f"max_wal_size {_gb(facts.max_wal_size)}"
-    kept = f"{log}, {_gb(facts.kept_wal)} kept for replicas that are away"
-    remedy = "drop the slot with pg_drop_replication_slot"
+    state = "commits may be lost with the power"
+    if facts.durable:
+        state = "commits survive a loss of power"
+    remedy = "set fsync, full_page_writes and synchronous_commit to on"
+    yield _check("durability", facts.durable, state, remedy)
+    state = f"max_wal_size {_gb(facts.max_wal_size)}"
     if facts.archiving_fails:
-        kept = f"{log}; archiving fails"
+        state += "; archiving fails"
         remedy = "mend archive_command before the disk is full"
-    yield _check("wal", not facts.archiving_fails and facts.kept_wal < KEPT_WAL, kept, remedy)
+    else:
+        state += f", {_gb(facts.kept_wal)} kept for replicas that are away"
+        remedy = "drop the slot with pg_drop_replication_slot"
+    works = not facts.archiving_fails and facts.kept_wal < KEPT_WAL
+    yield _check("wal", works, state, remedy)
     age = max(facts.transactions, facts.row_locks)
     state = f"oldest id {age:,} old, {facts.dead_share:.0%} of the rows of verdicts to be vacuumed"
     remedy = "run VACUUM (FREEZE) verdicts, and look why autovacuum does not"
     if not facts.autovacuum:
-        state = f"{state}; autovacuum is off"
+        state += "; autovacuum is off"
         remedy = "turn it on"
     young = age < OLD_IDS and facts.dead_share < DEAD_SHARE
     yield _check("vacuum", facts.autovacuum and young, state, remedy)
@@ -266,15 +276,12 @@ def judge_redis(part: str, facts: Mapping[str, Any], ahead_s: float) -> Iterator
     limit = facts["maxmemory"]
     used = facts["used_memory"]
     most = f"{limit / 1e6:,.0f} MB" if limit else "no limit"
+    has_room = not limit or used < FULL * limit
     remedy = "raise maxmemory"
     if policy != "noeviction":
+        has_room = False
         remedy = "set maxmemory-policy to noeviction: others drop messages and limits"
-    yield _check(
-        part,
-        policy == "noeviction" and (not limit or used < FULL * limit),
-        f"{used / 1e6:,.0f} MB of {most}, {policy}",
-        remedy,
-    )
+    yield _check(part, has_room, f"{used / 1e6:,.0f} MB of {most}, {policy}", remedy)
     clients = facts["connected_clients"]
     most = facts["maxclients"]
     yield _check(part, clients < FULL * most, f"{clients} of {most} clients", "raise maxclients")
@@ -284,7 +291,9 @@ def judge_redis(part: str, facts: Mapping[str, Any], ahead_s: float) -> Iterator
 
 
 def _check(part: str, ok: bool, state: str, remedy: str) -> Check:
-    return Check(part, ok, state if ok else f"{state}: {remedy}")
+    if ok:
+        return Check(part, ok, state)
+    return Check(part, ok, f"{state}: {remedy}")
 
 
 def _gb(size: int) -> str:

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -94,7 +93,8 @@ class RunPlan(Struct, frozen=True):
         if self.base_run is None:
             return self.models
         called = {model.model for model in self.estimate().models if model.calls}
-        return tuple(spec for spec in (*self.base_run.models, *self.models) if spec.id in called)
+        models = (*self.base_run.models, *self.models)
+        return tuple(spec for spec in models if spec.id in called)
 
     @property
     def samples(self) -> int:
@@ -125,16 +125,19 @@ class RunPlan(Struct, frozen=True):
         # New models are asked as the others are, where their providers allow it.
         new = _at_batch_price(self.models) if run.batched else self.models
         before = list(self.base_lengths)
-        again = lengths * self.epochs + before * (self.epochs - run.epochs)
-        of_old = estimate(old, self.prompt_of, again).models
-        of_new = estimate(new, self.prompt_of, (before + lengths) * self.epochs).models
+        asked_again = lengths * self.epochs + before * (self.epochs - run.epochs)
+        asked_anew = (before + lengths) * self.epochs
+        of_old = estimate(old, self.prompt_of, asked_again).models
+        of_new = estimate(new, self.prompt_of, asked_anew).models
         return RunEstimate(tuple(model for model in (*of_old, *of_new) if model.calls))
 
 
 def _lengths(datasets: Iterable[Dataset]) -> list[int]:
     """Return the characters of each command."""
-    samples = chain.from_iterable(dataset.samples for dataset in datasets)
-    return [len(sample.command) for sample in samples]
+    lengths = []
+    for dataset in datasets:
+        lengths += [len(sample.command) for sample in dataset.samples]
+    return lengths
 
 
 def takes_batches(spec: ModelSpec) -> bool:
@@ -165,19 +168,20 @@ def plan_run(workspace: Workspace, request: Request) -> RunPlan:
     models, prompts = contenders(workspace, request.models, arms)
     if request.batch_after_s is not None:
         _require_batches(models)
-    prompt = next((each for each in arms if each in prompts.values()), arms[0])
-    datasets = dict.fromkeys(request.datasets or DEFAULT_NAMES)
-    chosen = [choose_dataset(workspace.engine, each) for each in datasets]
-    require_categories(chosen, request.categories)
+    used = [arm for arm in arms if arm in prompts.values()]
+    prompt = used[0] if used else arms[0]
+    names = dict.fromkeys(request.datasets or DEFAULT_NAMES)
+    datasets = [choose_dataset(workspace.engine, name) for name in names]
+    require_categories(datasets, request.categories)
     return RunPlan(
-        models,
-        tuple(narrow(each, request.categories, request.limit) for each in chosen),
-        prompt,
-        request.parameters,
-        1 if request.epochs is None else request.epochs,
-        name,
-        request.batch_after_s,
-        prompts={model: each for model, each in prompts.items() if each != prompt},
+        models=models,
+        datasets=tuple(narrow(each, request.categories, request.limit) for each in datasets),
+        prompt=prompt,
+        parameters=request.parameters,
+        epochs=1 if request.epochs is None else request.epochs,
+        name=name,
+        batch_after_s=request.batch_after_s,
+        prompts={model: own for model, own in prompts.items() if own != prompt},
     )
 
 
@@ -225,7 +229,7 @@ def contenders(
         CatalogError: A model or one of its arms is unknown, or there are too many.
         ConfigError: A prompt cannot be an arm, or a model reads none.
     """
-    by_name = {each.name: each for each in prompts}
+    by_name = {prompt.name: prompt for prompt in prompts}
     if len(by_name) < len(prompts):
         raise ConfigError("two prompts have one name: rename the file of one of them")
     asked: dict[str, ModelSpec] = {}
@@ -235,7 +239,8 @@ def contenders(
             asked[model] = replace(spec, id=model)
             read[model] = prompt
     require_few(asked)
-    return tuple(asked.values()), {model: each for model, each in read.items() if each}
+    prompt_of = {model: prompt for model, prompt in read.items() if prompt is not None}
+    return tuple(asked.values()), prompt_of
 
 
 def _arms(
@@ -258,7 +263,8 @@ def _arms(
         yield spec.id, only
     else:
         for name, prompt in prompts.items():
-            model = f"{spec.id}{'+' if variant else ARM_MARK}{name}"
+            mark = "+" if variant else ARM_MARK
+            model = f"{spec.id}{mark}{name}"
             if not is_arm(name) or catalog.arm_of(model) != (variant, name):
                 raise ConfigError(
                     f"prompt '{name}' cannot be an arm of {spec.id} by this name: use letters,"
@@ -271,8 +277,10 @@ def _own_prompt(workspace: Workspace, name: str) -> Prompt:
     """Load a prompt that the catalog names: a bundled one, or a file beside the catalog."""
     if name.removesuffix(COT) in bundled_prompts():
         return load_prompt(name)
-    beside = workspace.settings.catalog
-    return load_prompt(name if beside is None else str(beside.parent / name))
+    catalog = workspace.settings.catalog
+    if catalog is None:
+        return load_prompt(name)
+    return load_prompt(str(catalog.parent / name))
 
 
 def _require_batches(models: Sequence[ModelSpec]) -> None:
@@ -309,9 +317,12 @@ def plan_extension(workspace: Workspace, run: Run, request: Request) -> RunPlan:
             f"run {run.run_id} asks every sample {run.epochs} times already: --epochs is the new"
             " total, and verdicts are not taken away"
         )
+    models: tuple[ModelSpec, ...] = ()
+    read: dict[str, Prompt] = {}
+    if request.models:
+        models, read = contenders(workspace, request.models, run.arms)
     known = {spec.id for spec in run.models}
-    found, read = contenders(workspace, request.models, run.arms) if request.models else ((), {})
-    models = tuple(spec for spec in found if spec.id not in known)
+    models = tuple(spec for spec in models if spec.id not in known)
     datasets = _new_datasets(workspace.engine, run, request.datasets)
     if not models and not datasets and epochs == run.epochs:
         raise ConfigError(f"run {run.run_id} asks all of that already: there is nothing to add")
@@ -322,11 +333,11 @@ def plan_extension(workspace: Workspace, run: Run, request: Request) -> RunPlan:
         asked = [load_run_dataset(session, run.run_id, each.name) for each in run.datasets]
     prompts = {model: prompt for model, prompt in read.items() if prompt != run.prompt}
     return RunPlan(
-        models,
-        datasets,
-        run.prompt,
-        with_higher_caps(run.parameters, caps.max_cost_usd, caps.max_cost_per_model_usd),
-        epochs,
+        models=models,
+        datasets=datasets,
+        prompt=run.prompt,
+        parameters=with_higher_caps(run.parameters, caps.max_cost_usd, caps.max_cost_per_model_usd),
+        epochs=epochs,
         base_run=run,
         base_lengths=_lengths(dataset for dataset in asked if dataset),
         prompts=prompts | dict(run.prompts),
@@ -336,7 +347,8 @@ def plan_extension(workspace: Workspace, run: Run, request: Request) -> RunPlan:
 def _new_datasets(engine: Engine, run: Run, named: Sequence[str]) -> tuple[Dataset, ...]:
     known = {dataset.name: dataset for dataset in run.datasets}
     added: dict[str, Dataset] = {}
-    for dataset in [choose_dataset(engine, name) for name in dict.fromkeys(named)]:
+    chosen = [choose_dataset(engine, name) for name in dict.fromkeys(named)]
+    for dataset in chosen:
         stored = known.get(dataset.name)
         if stored is None:
             added[dataset.name] = dataset
@@ -374,8 +386,9 @@ def _higher(option: str, cap: Decimal | None, wanted: Decimal | None) -> Decimal
 
 def require_prices(estimated: RunEstimate, parameters: CallParameters) -> None:
     if estimated.unpriced and (parameters.max_cost_usd or parameters.max_cost_per_model_usd):
+        models = ", ".join(estimated.unpriced)
         raise ConfigError(
-            f"the cost of {', '.join(estimated.unpriced)} cannot be bounded, its price is unknown:"
+            f"the cost of {models} cannot be bounded, its price is unknown:"
             " give it one in your catalog, or leave it out"
         )
 
@@ -393,8 +406,9 @@ def summary(plan: RunPlan, estimated: RunEstimate, calls: int) -> list[str]:
             f" {run.epochs} + {plan.epochs - run.epochs} epochs"
         )
         return [size, *_cost(plan, estimated, plan.asked, calls)]
-    samples = chain.from_iterable(dataset.samples for dataset in plan.datasets)
-    malicious = sum(sample.target is TrueLabel.MALICIOUS for sample in samples)
+    malicious = 0
+    for dataset in plan.datasets:
+        malicious += sum(sample.target is TrueLabel.MALICIOUS for sample in dataset.samples)
     size = (
         f"{counted(plan.tasks, 'call')}: {counted(len(plan.models), 'model')} x"
         f" {counted(plan.samples, 'sample')} x {counted(plan.epochs, 'epoch')};"
@@ -423,8 +437,9 @@ def _cost(
     free = {spec.id for spec in plan.asked if spec.simulated}
     unpriced = [model for model in estimated.unpriced if model not in free]
     if unpriced:
-        few = len(unpriced) < NAMED
-        named = ", ".join(unpriced) if few else counted(len(unpriced), "model")
+        named = ", ".join(unpriced)
+        if len(unpriced) >= NAMED:
+            named = counted(len(unpriced), "model")
         amount += f" plus {named} at unknown price"
     if free:
         amount += "; simulated models cost nothing"
@@ -447,9 +462,14 @@ def _cost(
 
 def _rounds(estimated: RunEstimate, timed: Sequence[ModelSpec], calls: int) -> float:
     """Return how many calls follow each other at least, of `calls` at a time."""
-    of = {model.model: model.calls for model in estimated.models}
-    slowest = max(of[spec.id] / min(spec.max_in_flight or calls, calls) for spec in timed)
-    return max(1.0, slowest, sum(of[spec.id] for spec in timed) / calls)
+    calls_of = {model.model: model.calls for model in estimated.models}
+    rounds = 1.0
+    total = 0
+    for spec in timed:
+        at_a_time = min(spec.max_in_flight or calls, calls)
+        rounds = max(rounds, calls_of[spec.id] / at_a_time)
+        total += calls_of[spec.id]
+    return max(rounds, total / calls)
 
 
 def _usd(amount: Decimal) -> str:
@@ -460,9 +480,10 @@ def _usd(amount: Decimal) -> str:
 
 
 def _batches(plan: RunPlan, after_s: float) -> str:
-    here = [spec.id for spec in plan.models if not takes_batches(spec)]
-    apart = f" ({', '.join(here)}: live)" if here else ""
-    window = f"each answered within {BATCH_WINDOW_S // HOUR_S} hours{apart}"
+    window = f"each answered within {BATCH_WINDOW_S // HOUR_S} hours"
+    live = [spec.id for spec in plan.models if not takes_batches(spec)]
+    if live:
+        window += f" ({', '.join(live)}: live)"
     otherwise_usd = plan.estimate(in_batches=after_s > 0).known_cost_usd
     if after_s <= 0:
         return f"asked in batches, {window}; as single calls: ${otherwise_usd:.2f}"

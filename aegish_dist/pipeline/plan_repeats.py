@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from decimal import Decimal
 
@@ -14,7 +14,7 @@ from aegish_dist.core.metric import Metric
 from aegish_dist.core.run import Run, RunDataset
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.tally import ModelTally, SampleAnswers
-from aegish_dist.db.counting import count_models
+from aegish_dist.db.counting import Counted, count_models
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import DatasetError, ReportError
@@ -108,7 +108,9 @@ def plan_from_pilot(
         known = ", ".join(spec.id for spec in run.models)
         raise ReportError(f"a plan is for one model or for two; name them with --models: {known}")
     strata = repeated_strata(samples, chosen, opinion.rule)
-    variance = split_variance(list(strata.values())) if len(strata) == len(TrueLabel) else None
+    variance = None
+    if len(strata) == len(TrueLabel):
+        variance = split_variance(list(strata.values()))
     if variance is None:
         raise ReportError(
             f"run {run_id} is too small for a pilot: it needs scored answers of all models about"
@@ -126,6 +128,8 @@ def plan_from_pilot(
     for stratum in strata.values():
         for repeated in stratum.repeated:
             parts.append(repeated.samples * stratum.value(repeated) / stratum.samples)
+    with transaction(engine, isolation_level="REPEATABLE READ") as session:
+        counts = list(count_models(session, load_run(session, run.run_id), {}))
     return PilotPlan(
         run=run,
         opinion=opinion,
@@ -134,7 +138,7 @@ def plan_from_pilot(
         value=math.fsum(parts),
         variance=variance,
         plan=plan,
-        tallies=_tallies(engine, run, chosen),
+        tallies=_tallies(counts, chosen),
         bound=bound,
     )
 
@@ -154,10 +158,9 @@ def _bound(
         return Bound(found.ci_low, found.ci_high, commands_needed(found, margin))
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
         overlays = [overlay_of(session, run, opinion)]
-        counted = {
-            each.spec.id: each.tallies[0] for each in count_models(session, run, {}, overlays)
-        }
-    score = measure(counted[models[0]], opinion.rule).metrics[Metric.SCORE]
+        counts = list(count_models(session, run, {}, overlays))
+    (tally,) = _tallies(counts, models)
+    score = measure(tally, opinion.rule).metrics[Metric.SCORE]
     return Bound(score.ci_low, score.ci_high, None)
 
 
@@ -169,18 +172,20 @@ def _sources(
     scored: Sequence[int],
 ) -> list[Source]:
     """Return the data sets of a pilot, whole where it asked a part of one that is still there."""
-    asked = Counter(s.target for s in samples if all(model in s.findings for model in models))
-    malicious, harmless = (
-        part / max(1, asked[target]) for part, target in zip(scored, TrueLabel, strict=True)
+    asked: Counter[TrueLabel] = Counter()
+    for sample in samples:
+        if all(model in sample.findings for model in models):
+            asked[sample.target] += 1
+    # How much of what is asked gets an answer that is scored.
+    malicious_share, harmless_share = (
+        number / max(1, asked[target]) for number, target in zip(scored, TrueLabel, strict=True)
     )
     sources = []
     for part in run.datasets:
         dataset = _whole(engine, part, samples)
-        by_label = (
-            dataset.malicious * malicious,
-            (dataset.samples - dataset.malicious) * harmless,
-        )
-        sources.append(Source(by_label, dataset.samples))
+        malicious = dataset.malicious * malicious_share
+        harmless = (dataset.samples - dataset.malicious) * harmless_share
+        sources.append(Source((malicious, harmless), dataset.samples))
     return sources
 
 
@@ -193,15 +198,16 @@ def _whole(engine: Engine, part: RunDataset, samples: Sequence[SampleAnswers]) -
     return part
 
 
-def _tallies(engine: Engine, run: Run, models: Sequence[str]) -> tuple[ModelTally, ...]:
-    with transaction(engine, isolation_level="REPEATABLE READ") as session:
-        counts = list(count_models(session, load_run(session, run.run_id), {}))
+def _tallies(counts: Iterable[Counted], models: Sequence[str]) -> tuple[ModelTally, ...]:
+    """Return the first tally of each model."""
     tallies = {count.spec.id: count.tallies[0] for count in counts}
     return tuple(tallies[model] for model in models)
 
 
 def _cost(tally: ModelTally, calls: int) -> PlannedCost:
-    made = tally.replaced + sum(n * cell.samples for cell in tally.cells for _, n in cell.findings)
+    made = tally.replaced
+    for cell in tally.cells:
+        made += cell.samples * sum(number for _, number in cell.findings)
 
     def total(tokens: int | None) -> int | None:
         if tokens is None or not made:
@@ -210,9 +216,9 @@ def _cost(tally: ModelTally, calls: int) -> PlannedCost:
 
     per_call = tally.per_command_usd
     return PlannedCost(
-        tally.model,
-        calls,
-        total(tally.tokens.get("input")),
-        total(tally.tokens.get("output")),
-        None if per_call is None else per_call * calls,
+        model=tally.model,
+        calls=calls,
+        input_tokens=total(tally.tokens.get("input")),
+        output_tokens=total(tally.tokens.get("output")),
+        cost_usd=None if per_call is None else per_call * calls,
     )

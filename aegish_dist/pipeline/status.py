@@ -57,8 +57,9 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
         over = run.over_budget(spent) | _out_of_money(session, run, spent, batches)
         aggregation = newest_aggregation(session, run_id)
     # A worker reports what it held for a moment after its last verdict is stored.
-    open_ = {spec.id for spec in run.models if _missing(run, progress[spec.id], spec.id)}
-    held = (each for each in fleet.failing.get(run_id, ()) if each.model in open_)
+    unfinished = {spec.id for spec in run.models if _missing(run, progress[spec.id], spec.id)}
+    failing = fleet.failing.get(run_id, ())
+    held = [failed for failed in failing if failed.model in unfinished]
     failures = joined((*stored, *held))
     facts = _RunFacts(run, progress, fleet, failures, batches, over)
     models = tuple(_model_status(facts, spec.id) for spec in run.models)
@@ -106,20 +107,24 @@ def _summed(counts: Iterable[Mapping[Outcome, int]]) -> dict[str, int]:
 
 def _joint_state(models: tuple[ModelStatus, ...]) -> State:
     states = {model.state for model in models}
-    order = (State.RUNNING, State.WAITING, State.PARKED, State.OVER_BUDGET, *HELD)
-    return next((state for state in order if state in states), State.COMPLETE)
+    for state in (State.RUNNING, State.WAITING, State.PARKED, State.OVER_BUDGET, *HELD):
+        if state in states:
+            return state
+    return State.COMPLETE
 
 
 def _out_of_money(
     session: Session, run: Run, spent: Mapping[str, Decimal], batches: Mapping[str, BatchTotals]
 ) -> set[str]:
     """Return the models that have no open batch, and whose caps leave no room for one."""
-    idle = {model for model, each in batches.items() if not each.starts_in_s and not each.open}
-    return {
-        spec.id
-        for spec in run.models
-        if spec.id in idle and is_out_of_money(session, run, spec, spent, batches)
-    }
+    out_of_money = set()
+    for spec in run.models:
+        totals = batches.get(spec.id)
+        if totals is None or totals.starts_in_s or totals.open:
+            continue
+        if is_out_of_money(session, run, spec, spent, batches):
+            out_of_money.add(spec.id)
+    return out_of_money
 
 
 class _RunFacts(Struct, frozen=True):
@@ -133,8 +138,10 @@ class _RunFacts(Struct, frozen=True):
 
 def _missing(run: Run, progress: Progress, model: str) -> int:
     """Return how many items of a model have no verdict, or wait for another one."""
-    lacking = 0 if run.imported else run.planned(model) - sum(progress.outcomes.values())
-    return lacking + progress.awaiting_retry
+    missing = progress.awaiting_retry
+    if not run.imported:
+        missing += run.planned(model) - sum(progress.outcomes.values())
+    return missing
 
 
 def _model_status(facts: _RunFacts, model: str) -> ModelStatus:
@@ -233,7 +240,8 @@ def paced(
         status = count()
         now_s = clock()
         verdicts = {model.model: model.done + model.replaced for model in status.models}
-        if counts and any(n < counts[-1][1].get(model, 0) for model, n in verdicts.items()):
+        _, before = counts[-1] if counts else (now_s, {})
+        if any(number < before.get(model, 0) for model, number in verdicts.items()):
             counts.clear()  # a retry plans items again
         counts.append((now_s, verdicts))
         while len(counts) > 2 and now_s - counts[1][0] >= KEPT_S:
@@ -246,7 +254,9 @@ def paced(
 
 def _eta_s(counts: Sequence[tuple[float, Mapping[str, int]]], model: ModelStatus) -> float | None:
     rate = 0.0 if model.in_batches else _rate_per_s(counts, model.model)
-    if not rate and counts[-1][0] - counts[0][0] < LEAST_S:
+    first_s, _ = counts[0]
+    last_s, _ = counts[-1]
+    if not rate and last_s - first_s < LEAST_S:
         return model.eta_s
     return model_eta_s(model.state, model.planned - model.done, rate)
 
@@ -254,13 +264,24 @@ def _eta_s(counts: Sequence[tuple[float, Mapping[str, int]]], model: ModelStatus
 def _rate_per_s(counts: Sequence[tuple[float, Mapping[str, int]]], model: str) -> float:
     """Return the verdicts per second of a model by counts; 0 where they are too few to tell."""
     now_s, newest = counts[-1]
-    came = [(now_s - at_s, newest[model] - each.get(model, 0)) for at_s, each in counts]
-    came = came[sum(seen[1] == came[0][1] for seen in came) - 1 :]  # since its turn began
-    lately = next((seen for seen in reversed(came) if seen[0] >= SMOOTHED_S), came[0])
-    enough = [seen for seen in came if tells_pace(seen[1], seen[0])]
-    if not lately[1] or not enough:
+    came: list[tuple[float, int]] = []  # seconds ago, and the verdicts that came since
+    for at_s, verdicts_then in counts:
+        number = newest[model] - verdicts_then.get(model, 0)
+        if came and number == came[0][1]:
+            came.clear()  # its turn had not begun
+        came.append((now_s - at_s, number))
+    in_a_minute = came[0][1]
+    for seconds, number in came:
+        if seconds >= SMOOTHED_S:
+            in_a_minute = number
+    enough = [(seconds, number) for seconds, number in came if tells_pace(number, seconds)]
+    if not in_a_minute or not enough:
         return 0.0
-    seconds, verdicts = [enough[0], *(seen for seen in enough if seen[0] >= SMOOTHED_S)][-1]
+    seconds, verdicts = enough[0]
+    for of_seconds, number in enough:
+        if of_seconds >= SMOOTHED_S:
+            seconds = of_seconds
+            verdicts = number
     return verdicts / seconds
 
 

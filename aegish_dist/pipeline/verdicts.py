@@ -7,7 +7,7 @@ batch, and finds nothing to change.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from itertools import chain, groupby, islice
+from itertools import groupby, islice
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -114,17 +114,20 @@ def list_commands(
     """
     run = in_transaction(engine, load_run, run_id)
     most = limit * run.epochs * len(chosen.models or run.models)
-    sides = [chosen]
+    filters = [chosen]
     if chosen.correctness == {Correctness.WRONG} and not chosen.targets:
         # An attack that was let through is graver than a harmless command that was stopped.
         malicious_first = (TrueLabel.MALICIOUS, TrueLabel.HARMLESS)
-        sides = [replace(chosen, targets=frozenset({each})) for each in malicious_first]
-    lists = (list_verdicts(engine, run_id, s, opinion, most, before=before) for s in sides)
-    parts = [*chain.from_iterable(lists)]
-    verdicts = chain.from_iterable(part.verdicts for part in parts)
+        filters = [replace(chosen, targets=frozenset({target})) for target in malicious_first]
+    matched = 0
+    verdicts: list[JudgedVerdict] = []
+    for wanted in filters:
+        for part in list_verdicts(engine, run_id, wanted, opinion, most, before=before):
+            matched += part.matched
+            verdicts += part.verdicts
     groups = groupby(verdicts, lambda verdict: (verdict.dataset, verdict.sample_id))
     commands = [list(group) for _, group in islice(groups, limit or None)]
-    return commands, sum(part.matched for part in parts) - sum(map(len, commands))
+    return commands, matched - sum(map(len, commands))
 
 
 def _judgement(session: Session, run: Run, opinion: Opinion) -> SqlScoring:
@@ -168,15 +171,16 @@ def outcomes_or_labels(
     names: Sequence[str], rule: ScoringRule
 ) -> frozenset[Outcome | ScoredAnswer]:
     """Return the outcomes of these names, in any letter case; else labels of the rule set."""
-    known: dict[str, Outcome | ScoredAnswer] = {
-        label.value: label for label in rule.labels.values()
-    }
+    known: dict[str, Outcome | ScoredAnswer] = {}
+    known |= {label.value: label for label in rule.labels.values()}
     known |= {outcome.value: outcome for outcome in Outcome}
+    chosen = set()
     for name in names:
         if name.upper() not in known:
             hint = did_you_mean(name, known, f"there are {', '.join(sorted(known))}")
             raise ConfigError(f"'{name}' is no outcome under {rule.name}: {hint}")
-    return frozenset(known[name.upper()] for name in names)
+        chosen.add(known[name.upper()])
+    return frozenset(chosen)
 
 
 def show_sample(
@@ -202,32 +206,34 @@ def show_sample(
         found = _find(session, run, name, dataset)
         overlay = overlay_of(session, run, opinion)
         verdicts = read_about(session, run, SqlScoring(opinion.rule, overlay.values), found, models)
-    change = next((each.change for each in overlay.samples if each.key == found.key), None)
     sample = found.sample
-    if change is not None and change.target is not None:
-        sample = replace(sample, target=change.target, category=change.category)
+    for changed in overlay.samples:
+        change = changed.change
+        if changed.key == found.key and change.target is not None:
+            sample = replace(sample, target=change.target, category=change.category)
     return ShownSample(run.run_id, found.dataset, found.sample_id, sample, tuple(verdicts))
 
 
 def _find(session: Session, run: Run, name: str, dataset: str | None) -> FoundSample:
-    found = (
-        find_samples(session, run.run_id, name, dataset, limit=CANDIDATES + 1)
-        if name.strip()
-        else []
-    )
-    best = [each for each in found if each.rank == found[0].rank]
-    if not best:
+    samples: Sequence[FoundSample] = ()
+    if name.strip():
+        samples = find_samples(session, run.run_id, name, dataset, limit=CANDIDATES + 1)
+    if not samples:
         elsewhere = execute(session, "run_with_sample", run=run.run_id, name=name).scalar()
-        hint = f"run {elsewhere} has it: add --run-id {elsewhere}"
-        hint = hint if elsewhere else "`aegish-dist verdicts list` shows ids and commands"
+        hint = "`aegish-dist verdicts list` shows ids and commands"
+        if elsewhere:
+            hint = f"run {elsewhere} has it: add --run-id {elsewhere}"
         raise StoreError(f"run {run.run_id} has no sample '{_short(name)}': {hint}")
+    best = [sample for sample in samples if sample.rank == samples[0].rank]
     if len(best) > 1:
-        listed = ", ".join(
-            f"{each.sample_id} of {each.dataset} ({_short(each.sample.command)})"
-            for each in best[:CANDIDATES]
-        )
-        more = ", ..." if len(best) > CANDIDATES else ""
-        raise StoreError(f"'{_short(name)}' is ambiguous: it could be {listed}{more}")
+        candidates = []
+        for each in best[:CANDIDATES]:
+            command = _short(each.sample.command)
+            candidates.append(f"{each.sample_id} of {each.dataset} ({command})")
+        if len(best) > CANDIDATES:
+            candidates.append("...")
+        listed = ", ".join(candidates)
+        raise StoreError(f"'{_short(name)}' is ambiguous: it could be {listed}")
     return best[0]
 
 
@@ -313,11 +319,14 @@ def reparse_run(
                     answers = next_answers(
                         session, after, BATCH, BATCH_CHARACTERS, lock=not dry_run
                     )
-                    differing = [
-                        (each, new) for each in answers if (new := _read(each, specs[model]))
-                    ]
+                    differing = []
+                    for answer in answers:
+                        reading = _read(answer, specs[model])
+                        if reading is not None:
+                            differing.append((answer, reading))
                     if not dry_run:
-                        write_readings(session, [(each.key, now) for each, now in differing])
+                        new = [(answer.key, reading) for answer, reading in differing]
+                        write_readings(session, new)
                     changed += _changed(session, model, differing)
                 if not answers:
                     break
@@ -327,19 +336,21 @@ def reparse_run(
                 updated += len(differing)
                 show(completions)
     return Reparsed(
-        run_id,
-        completions,
-        updated,
-        0 if run.pruned is None else run.pruned.completions,
-        tuple(changed),
-        tuple(sorted(unread)),
+        run_id=run_id,
+        completions=completions,
+        updated=updated,
+        pruned=0 if run.pruned is None else run.pruned.completions,
+        changed=tuple(changed),
+        unread=tuple(sorted(unread)),
     )
 
 
 def _require_tokens(old: ModelSpec, new: ModelSpec) -> None:
-    asked, wanted = (tokens_of(each.output) if each.output else () for each in (old, new))
+    asked = tokens_of(old.output) if old.output else ()
+    wanted = tokens_of(new.output) if new.output else ()
     if asked != wanted and old.wire is not WireFormat.IMPORTED:
-        kept = " and ".join(map(str, map(list, asked))) or "no tokens"
+        lists = [str(list(tokens)) for tokens in asked]
+        kept = " and ".join(lists) or "no tokens"
         problem = f"log probabilities of {old.id} are not stored, and it was asked for {kept}"
         raise StoreError(f"{problem}: keep them as `unsafe` and `safe` of its output")
 
@@ -359,26 +370,34 @@ def _read(answer: StoredAnswer, spec: ModelSpec) -> Reading | None:
     beside = spec.wire is WireFormat.IMPORTED or spec.output is None or bool(tokens_of(spec.output))
     completion = Completion(answer.text, suspicion=answer.reading.suspicion if beside else None)
     found = judge(completion, answer.command, spec.output)
-    number = None if found.completion is None else found.completion.suspicion
-    reading = Reading(found.outcome, found.reason, found.confidence, found.parser_version, number)
+    reading = Reading(
+        found.outcome,
+        found.reason,
+        found.confidence,
+        found.parser_version,
+        None if found.completion is None else found.completion.suspicion,
+    )
     return None if reading == answer.reading else reading
 
 
 def _changed(
     session: Session, model: str, differing: Sequence[tuple[StoredAnswer, Reading]]
 ) -> Iterator[ChangedVerdict]:
-    turned = [each for each in differing if each[0].reading.outcome is not each[1].outcome]
+    turned = []
+    for stored, now in differing:
+        if stored.reading.outcome is not now.outcome:
+            turned.append((stored, now))
     keys = [stored.key.sample_key for stored, _ in turned]
-    datasets = {row.key: row.name for row in execute(session, "datasets_of_samples", keys=keys)}
+    rows = execute(session, "datasets_of_samples", keys=keys)
+    datasets = {row.key: row.name for row in rows}
     for stored, now in turned:
         key = stored.key
-        before = stored.reading.outcome
         yield ChangedVerdict(
-            model,
-            datasets[key.sample_key],
-            stored.command,
-            key.epoch,
-            key.generation,
-            before,
-            now.outcome,
+            model=model,
+            dataset=datasets[key.sample_key],
+            command=stored.command,
+            epoch=key.epoch,
+            generation=key.generation,
+            before=stored.reading.outcome,
+            after=now.outcome,
         )
