@@ -23,6 +23,7 @@ from celery.bin.worker import worker  # noqa: E402
 import workers.pool  # noqa: E402
 import workers.tasks  # noqa: E402, F401
 from aegish_dist.broker.client import check_broker  # noqa: E402
+from aegish_dist.broker.process import process_of  # noqa: E402
 from aegish_dist.core.text import printable  # noqa: E402
 from aegish_dist.db.engine import open_engine  # noqa: E402
 from aegish_dist.db.schema import require_current  # noqa: E402
@@ -37,7 +38,7 @@ def main() -> None:
     """Check that the worker has what it needs, and hand over to Celery."""
     try:
         check_broker(app)
-        engine = open_engine(app.conf.aegish_database_url, pool_size=1)
+        engine = open_engine(process_of(app).database_url, pool_size=1)
         require_current(engine)
         engine.dispose()
     except AegishError as error:

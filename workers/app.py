@@ -10,6 +10,7 @@ from celery.utils.text import str_to_list
 
 from aegish_dist.broker.app import create_app
 from aegish_dist.broker.messages import AGGREGATION_QUEUE, IDLE_QUEUE, is_pin
+from aegish_dist.broker.process import process_of
 from aegish_dist.errors import AegishError, ConfigError
 from aegish_dist.logs import configure_logging, get_logger
 from aegish_dist.settings import load_settings
@@ -46,7 +47,7 @@ class QuietWorker(Worker):
         """Read `-Q`: a name of ours stands for the queues of a model, now and later."""
         names = str_to_list(include) or []
         self.pins = frozenset(filter(is_pin, names))
-        self.app.conf.aegish_calls = self.pins != {AGGREGATION_QUEUE}
+        process_of(self.app).calls_models = self.pins != {AGGREGATION_QUEUE}
         if self.pins:
             names = [IDLE_QUEUE, *(name for name in names if name not in self.pins)]
         super().setup_queues(names, exclude)

@@ -12,6 +12,7 @@ from celery import bootsteps
 
 from aegish_dist.broker.client import publish
 from aegish_dist.broker.messages import is_pinned
+from aegish_dist.broker.process import process_of
 from aegish_dist.core.batches import BatchPace
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.engine import WORKER_REPLY_TIMEOUT_S, open_engine
@@ -46,7 +47,7 @@ class Batches(bootsteps.StartStopStep):
 
     def start(self, worker: Any) -> None:
         """Start the thread, unless the worker calls no models."""
-        if not worker.app.conf.aegish_calls:
+        if not process_of(worker.app).calls_models:
             return
         self._thread = threading.Thread(
             target=self._run, args=(worker,), name="aegish-batches", daemon=True
@@ -77,10 +78,10 @@ class Batches(bootsteps.StartStopStep):
             log.exception("batches_failed")
 
     async def _serve(self, worker: Any) -> None:
-        conf = worker.app.conf
+        process = process_of(worker.app)
         # A lost connection is found by the look that fails; the next one opens another.
         engine = open_engine(
-            conf.aegish_database_url,
+            process.database_url,
             pool_size=1,
             reply_timeout_s=WORKER_REPLY_TIMEOUT_S,
             ping=False,
@@ -97,15 +98,15 @@ class Batches(bootsteps.StartStopStep):
             async def publish_live(items: Sequence[Item]) -> None:
                 await asyncio.wrap_future(broker.submit(publish, worker.app, items))
 
-            pace = BatchPace(conf.aegish_settings.batch_poll_s)
+            pace = BatchPace(process.settings.batch_poll_s)
             context = BatchContext(
                 engine, thread, publish_live, new_worker_name(), pace, worker.pool.work
             )
-            async with provider_session(conf.aegish_settings.private_folders) as providers:
+            async with provider_session(process.settings.private_folders) as providers:
                 self._keeper = BatchKeeper(
                     context,
                     providers.batches,
-                    CatalogCredentials(conf.aegish_settings.catalog, os.environ),
+                    CatalogCredentials(process.settings.catalog, os.environ),
                     lambda queue: not pins or is_pinned(queue, pins),
                 )
                 self._loop = asyncio.get_running_loop()

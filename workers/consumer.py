@@ -28,6 +28,7 @@ from aegish_dist.broker.messages import (
     model_of,
     task_of,
 )
+from aegish_dist.broker.process import process_of
 from aegish_dist.logs import get_logger
 
 log = get_logger(__name__)
@@ -51,7 +52,7 @@ class Consumer(consumer.Consumer):
         super().__init__(*args, **kwargs)
         for step in self.steps:
             if isinstance(step, Control):
-                names = self.app.conf.aegish_remote_commands
+                names = process_of(self.app).remote_commands
                 step.box.node.handlers = RemoteCommands({name: Panel.data[name] for name in names})
 
     def create_task_handler(self, *_: Any, **__: Any) -> Callable[[Any], None]:
@@ -153,7 +154,7 @@ class PrefetchPerWorker(bootsteps.StartStopStep):
 
     def start(self, consumer: Any) -> None:
         """Count per consumer where queues are quorum queues, which support no other way."""
-        if consumer.app.conf.aegish_queue_arguments:
+        if process_of(consumer.app).queue_arguments:
             tasks, count = consumer.task_consumer, consumer.initial_prefetch_count
             tasks.qos(prefetch_count=0, apply_global=True)  # without limit
             tasks.qos(prefetch_count=count, apply_global=False)

@@ -19,6 +19,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 from sqlalchemy.orm import Session
 
+from aegish_dist.broker.process import process_of
 from aegish_dist.db.engine import open_engine, reading
 from aegish_dist.db.fleet import ModelBlock, ModelBlocks, about_worker, forget_worker, report_worker
 from aegish_dist.db.missing import may_aggregate
@@ -36,7 +37,6 @@ from aegish_dist.pipeline.spool import recover_folder
 from aegish_dist.providers.session import ProviderSession, provider_session
 from aegish_dist.ratelimit.model_limiter import Limiters
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter
-from aegish_dist.settings import Settings
 from workers.store import (
     DaemonThread,
     WorkerDatabase,
@@ -273,18 +273,18 @@ async def open_evaluator(
     app: Any, calls: int, work: "WorkerMetrics | None" = None
 ) -> AsyncIterator[WorkerComponents]:
     name = new_worker_name()
-    settings: Settings = app.conf.aegish_settings
+    process = process_of(app)
+    settings = process.settings
     credentials = CatalogCredentials(
         settings.catalog, os.environ, embedded=settings.embedded_broker
     )
-    url = app.conf.aegish_database_url
     with (
-        closing(WorkerDatabase(url, work)) as database,
+        closing(WorkerDatabase(process.database_url, work)) as database,
         DaemonThread("aegish-aggregate") as aggregations,  # counting takes seconds
     ):
         await wrap_future(database.rest.submit(require_current, database.engine))
         aggregates = await database.ask(may_aggregate)
-        if not aggregates and not app.conf.aegish_calls:
+        if not aggregates and not process.calls_models:
             raise ConfigError(f"--aggregate-only has nothing to do: {NO_AGGREGATIONS}")
         if not aggregates:
             log.info("aggregations_left_to_others", reason=NO_AGGREGATIONS)
@@ -308,7 +308,7 @@ async def open_evaluator(
             caller = CallerMaker(found, providers, limiters, credentials)
             writer = VerdictWriter(database.record, database.inserts, health, folder=spool)
             # A worker that only aggregates reads no answer, and its home may be closed to it.
-            note = open_note(notes, name) if app.conf.aegish_calls else lambda _: None
+            note = open_note(notes, name) if process.calls_models else lambda _: None
             evaluator = Evaluator(
                 look_up=database.grouped(look_up, database.look_ups, health),
                 answered=database.grouped(answered, database.rest),
@@ -324,7 +324,7 @@ async def open_evaluator(
             evaluator.failing.on_failure = None if work is None else work.failed
             heartbeat = Heartbeat(database, credentials, name, evaluator, limiters)
             # A worker that calls no model is none to wait for, and reports nothing.
-            reports = (heartbeat,) if app.conf.aegish_calls else ()
+            reports = (heartbeat,) if process.calls_models else ()
             holds = HoldWatch(database, evaluator)
             background = [asyncio.create_task(each.run()) for each in (*reports, holds)]
             try:
@@ -334,7 +334,9 @@ async def open_evaluator(
                     limiters,
                     writer,
                     aggregates,
-                    lambda key: wrap_future(aggregations.submit(make_aggregation, url, key)),
+                    lambda key: wrap_future(
+                        aggregations.submit(make_aggregation, process.database_url, key)
+                    ),
                     holds,
                 )
             finally:

@@ -22,6 +22,7 @@ from celery.concurrency.base import BasePool
 from celery.exceptions import Reject
 
 from aegish_dist.broker.messages import AGGREGATE, AGGREGATION_QUEUE, EVALUATE, run_of
+from aegish_dist.broker.process import process_of
 from aegish_dist.errors import AegishError
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.evaluate import Evaluator
@@ -92,7 +93,7 @@ class TaskPool(BasePool):
         connection = self.app.connection_for_read()
         self._broker_errors = (*connection.connection_errors, *connection.channel_errors)
         try:
-            settings = self.app.conf.aegish_settings
+            settings = process_of(self.app).settings
             if settings.metrics_port is not None:
                 from workers.telemetry import serve_telemetry  # noqa: PLC0415  else not loaded
 
@@ -229,7 +230,7 @@ class TaskPool(BasePool):
 
     def on_stop(self) -> None:
         """Let calls in flight finish within the grace, acknowledge them, end the loop."""
-        self._drain(self.app.conf.aegish_settings.shutdown_grace_s)
+        self._drain(process_of(self.app).settings.shutdown_grace_s)
         self.on_terminate()
 
     def on_terminate(self) -> None:

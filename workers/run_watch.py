@@ -17,8 +17,8 @@ from aegish_dist.broker.messages import (
     IDLE_QUEUE,
     is_pinned,
     model_of,
-    run_queue,
 )
+from aegish_dist.broker.process import process_of, run_queue
 from aegish_dist.db.engine import RunChanges, in_transaction
 from aegish_dist.db.missing import FinishedModels, OpenModel, open_queues
 from aegish_dist.errors import QueueError, RefusedQueueError, StoreUnusableError
@@ -80,11 +80,12 @@ class RunWatch(bootsteps.StartStopStep):
         self._stopped.set()
 
     def _watch(self, consumer: Any, stopped: threading.Event) -> None:
-        settings = consumer.app.conf.aegish_settings
+        process = process_of(consumer.app)
+        settings = process.settings
         credentials = CatalogCredentials(
             settings.catalog, os.environ, embedded=settings.embedded_broker
         )
-        changes, finished = RunChanges(consumer.app.conf.aegish_database_url), FinishedModels()
+        changes, finished = RunChanges(process.database_url), FinishedModels()
         changed, look_at = True, 0.0
         close_at = monotonic() + CLOSE_S
         clean_up_at = close_at

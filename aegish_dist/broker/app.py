@@ -9,6 +9,7 @@ from msgspec import toml
 
 from aegish_dist.broker.client import tls_of
 from aegish_dist.broker.messages import IDLE_QUEUE
+from aegish_dist.broker.process import Process
 from aegish_dist.settings import EMBEDDED_BROKER_URL, Settings
 
 LEASE_S = 40.0
@@ -53,15 +54,6 @@ def create_app(settings: Settings) -> Celery:
     quorum = settings.queue_type == "quorum" and amqp
     app.conf.update(
         _FIXED["options"],
-        aegish_settings=settings,
-        # Celery leaves it out of its reports for its name.
-        aegish_database_url=settings.database_url and settings.database_url.get_secret_value(),
-        # A worker with other queues than models' sets it to False.
-        aegish_calls=True,
-        aegish_queue_expires_s=QUEUE_EXPIRES_S if amqp else None,
-        aegish_queue_arguments=_FIXED["quorum_arguments"] if quorum else None,
-        # Remote commands are open to every client of the broker; `ping` serves health checks.
-        aegish_remote_commands=("ping", "shutdown") if in_process else ("ping",),
         result_backend=None,
         worker_concurrency=settings.concurrency,
         broker_connection_max_retries=None,
@@ -71,6 +63,15 @@ def create_app(settings: Settings) -> Celery:
         broker_transport=transport and transport[0],
         broker_transport_options=transport_options,
         broker_heartbeat=HEARTBEAT_S,
+    )
+    database_url = settings.database_url
+    app.process = Process(
+        settings,
+        queue_expires_s=QUEUE_EXPIRES_S if amqp else None,
+        queue_arguments=_FIXED["quorum_arguments"] if quorum else None,
+        # Remote commands are open to every client of the broker; `ping` serves health checks.
+        remote_commands=("ping", "shutdown") if in_process else ("ping",),
+        database_url="" if database_url is None else database_url.get_secret_value(),
     )
     # By name: a process loads only what it uses.
     app.steps["consumer"].add("workers.consumer:PrefetchPerModel")

@@ -26,6 +26,7 @@ from kombu.exceptions import OperationalError
 from msgspec import Struct, field, json
 
 from aegish_dist.broker import messages
+from aegish_dist.broker.process import run_queue
 from aegish_dist.core.text import JsonObject
 from aegish_dist.core.verdict import Item
 from aegish_dist.errors import QueueError
@@ -123,7 +124,7 @@ def queue_depths(app: Celery, queues: Sequence[str]) -> dict[str, int]:
     """Return the number of messages that wait in each queue, without those that workers hold."""
     with connected(app) as connection:
         channel = connection.default_channel
-        return {name: depth(channel, messages.run_queue(app, name)) for name in queues}
+        return {name: depth(channel, run_queue(app, name)) for name in queues}
 
 
 def depth(channel: Any, queue: Queue) -> int:
@@ -135,7 +136,7 @@ def drop_waiting(app: Celery, queues: Sequence[str]) -> None:
     """Drop the messages that wait in queues, but not those that workers hold."""
     with connected(app) as connection:
         for name in queues:
-            queue = messages.run_queue(app, name)(connection.default_channel)
+            queue = run_queue(app, name)(connection.default_channel)
             queue.declare()  # RabbitMQ refuses to purge a queue that does not exist
             queue.purge()
 
@@ -168,9 +169,7 @@ def read_queues(app: Celery, queues: Sequence[str]) -> QueueReadings:
         channel = connection.default_channel
         if is_redis(connection):
             return _read_redis(channel, queues)
-        return QueueReadings(
-            {name: depth(channel, messages.run_queue(app, name)) for name in queues}
-        )
+        return QueueReadings({name: depth(channel, run_queue(app, name)) for name in queues})
 
 
 def _read_redis(channel: Any, queues: Sequence[str]) -> QueueReadings:
@@ -247,7 +246,7 @@ def publish_aggregations(app: Celery, keys: Sequence[int]) -> None:
     """Publish aggregations to their queue; one that is published twice is made once."""
     with connected(app) as connection:
         channel = connection.default_channel
-        messages.run_queue(app, messages.AGGREGATION_QUEUE)(channel).declare()
+        run_queue(app, messages.AGGREGATION_QUEUE)(channel).declare()
         producer = app.amqp.Producer(channel, auto_declare=False)
         for key in keys:
             send(app, producer, messages.AGGREGATION_QUEUE, [key])
@@ -312,7 +311,7 @@ class _Publisher:
 
     def _declare(self, queue: str) -> None:
         if queue not in self._declared:
-            messages.run_queue(self._app, queue)(self._channel).declare()
+            run_queue(self._app, queue)(self._channel).declare()
             self._declared.add(queue)
 
 

@@ -9,7 +9,7 @@ from kombu.transport import memory
 from kombu.transport.virtual import Empty
 
 from aegish_dist.broker.client import queue_depths
-from aegish_dist.broker.messages import run_queue
+from aegish_dist.broker.process import run_queue
 from aegish_dist.errors import QueueError
 
 

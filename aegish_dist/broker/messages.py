@@ -5,18 +5,11 @@ another; per run, because a queue is first in, first out, and with one queue per
 would wait for a large one that was submitted before it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence, Set
-from typing import TYPE_CHECKING
 
 from aegish_dist.core.model import base_of
 from aegish_dist.core.run import Run
 from aegish_dist.core.verdict import Item
-
-if TYPE_CHECKING:
-    from celery import Celery
-    from kombu import Queue
 
 EVALUATE = "aegish.evaluate"
 """Name of the task that brings an item to its verdict; the product sends tasks by name and never
@@ -73,21 +66,6 @@ def run_of(queue: str) -> str | None:
     if model_of(queue) is None:
         return None
     return queue.rpartition(RUN_MARK)[2]
-
-
-def run_queue(app: Celery, name: str) -> Queue:
-    """Return a queue of the broker's default exchange, with the arguments that all processes use.
-
-    RabbitMQ refuses to declare an existing queue with other arguments. The queue of aggregations
-    outlives every run, and a change of their type: it is a classic one. Its messages are sent
-    again when they are lost.
-    """
-    from kombu import Queue  # noqa: PLC0415  not every command connects
-
-    arguments = None if name == AGGREGATION_QUEUE else app.conf.aegish_queue_arguments
-    return Queue(
-        name, durable=True, expires=app.conf.aegish_queue_expires_s, queue_arguments=arguments
-    )
 
 
 def task_of(queue: str) -> str:

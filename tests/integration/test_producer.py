@@ -20,7 +20,8 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.broker import client
 from aegish_dist.broker.client import BATCH, check_broker, drop_waiting, publish, queue_depths
-from aegish_dist.broker.messages import ENQUEUED_AT, EVALUATE, queue_name, run_queue
+from aegish_dist.broker.messages import ENQUEUED_AT, EVALUATE, queue_name
+from aegish_dist.broker.process import process_of, run_queue
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import Item
@@ -112,7 +113,7 @@ def test_message_that_rabbitmq_refuses(
 ) -> None:
     """It is published again until the queue takes it, for some seconds at most."""
     app = an_app(rabbitmq_url)
-    app.conf.aegish_queue_arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    process_of(app).queue_arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
     items = [Item("1full", model, key, 1) for key in range(1, 4)]
     with ThreadPoolExecutor() as pool:
         published = pool.submit(publish, app, items[:2])

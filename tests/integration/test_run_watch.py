@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, update
 
+from aegish_dist.broker.process import process_of
 from aegish_dist.core.run import RunPause
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import open_models
@@ -30,7 +31,7 @@ def told(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleQ
     monkeypatch.setattr(run_watch.RunWatch, "_servable", lambda _, queues, __: frozenset(queues))
     told: SimpleQueue[Any] = SimpleQueue()
     app = queue_application(None)
-    app.conf.aegish_database_url = postgres_url
+    process_of(app).database_url = postgres_url
     evaluator = SimpleNamespace(begun=[], in_flight={})
     pool = SimpleNamespace(
         readiness=Readiness(),

@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from aegish_dist.broker.messages import AGGREGATION_QUEUE, queue_name
+from aegish_dist.broker.process import Process
 from aegish_dist.errors import RunHeldError, StoreError
 from aegish_dist.pipeline.caller import BlockedKeys
 from aegish_dist.settings import Settings
@@ -26,8 +27,8 @@ B1, C1 = (queue_name(model, "r1") for model in (B, C))
 
 def task_pool() -> TaskPool:
     connection = SimpleNamespace(connection_errors=(), channel_errors=())
-    conf = SimpleNamespace(aegish_settings=Settings())
-    app = SimpleNamespace(connection_for_read=lambda: connection, conf=conf)
+    process = Process(Settings(), None, None, remote_commands=(), database_url="")
+    app = SimpleNamespace(connection_for_read=lambda: connection, process=process)
     return TaskPool(limit=100, app=app)
 
 

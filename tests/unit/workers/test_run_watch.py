@@ -16,6 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from aegish_dist.broker.client import publish
 from aegish_dist.broker.messages import AGGREGATION_QUEUE, IDLE_QUEUE, pin_name, queue_name
+from aegish_dist.broker.process import process_of
 from aegish_dist.core.model import Destination
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.engine import RunChanges
@@ -138,7 +139,7 @@ def discovering(
     monkeypatch.setattr(run_watch, "RunChanges", NothingAnnounced)
     for pause in ("LOOK_S", "RETRY_S", "RETRY_AFTER_BUG_S"):
         monkeypatch.setattr(run_watch, pause, 0.0)
-    consumer.app.conf.aegish_database_url = "postgresql://nowhere/db"
+    process_of(consumer.app).database_url = "postgresql://nowhere/db"
     consumer.controller = SimpleNamespace(pins=pins)
     consumer.call_soon = calls.put
     step = run_watch.RunWatch(consumer)
