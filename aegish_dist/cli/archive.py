@@ -9,14 +9,7 @@ import click
 
 from aegish_dist.cli.command import command
 from aegish_dist.cli.options import MAX_INTEGER, one_run, without_collector
-from aegish_dist.cli.printing import (
-    confirmed,
-    in_columns,
-    note,
-    say,
-    say_columns,
-    terminal_width,
-)
+from aegish_dist.cli.printing import confirmed, note, say, say_table
 from aegish_dist.cli.status import Shown
 from aegish_dist.cli.verdicts import note_unread
 from aegish_dist.cli.workspace import open_run_to_ask, open_workspace
@@ -86,7 +79,7 @@ def prune(older_than: str, keep: int | None, archive_to: Path | None, **flags: b
             return
     numbers = ("Completions", "MB") if completions else ("Models", "Verdicts", "Snapshots")
     columns = ("Run", "Created (UTC)", "Name")
-    say_columns(in_columns(columns, map(_row, runs), numbers, width=terminal_width()))
+    say_table(columns, map(_row, runs), numbers)
     if not flags["dry_run"]:
         (_prune if completions else _delete)(workspace, runs, archive_to, yes=flags["yes"])
 

@@ -17,15 +17,7 @@ from aegish_dist.cli.options import (
     comma_list,
     completes,
 )
-from aegish_dist.cli.printing import (
-    in_columns,
-    note,
-    say,
-    say_columns,
-    say_json,
-    say_lines,
-    terminal_width,
-)
+from aegish_dist.cli.printing import note, say, say_json, say_lines, say_table
 from aegish_dist.cli.workspace import catalog_models, open_workspace
 from aegish_dist.core.model import Price, Rate
 from aegish_dist.models.catalog import ListedModel, missing_key
@@ -69,7 +61,7 @@ def list_models(as_json: bool) -> None:
     columns = ("Model", "$ per million in / out", "Key", "In all", "In batches", "Retires")
     room = 3 if shutil.get_terminal_size((140, 40)).columns < 140 else len(columns)
     cells = [row[:room] for row in rows]
-    say_columns(in_columns(columns[:room], cells, ids=1, width=terminal_width()))
+    say_table(columns[:room], cells, ids=1)
 
 
 @models.command(
@@ -122,7 +114,7 @@ def check_(selection: list[str], as_json: bool, **options: Any) -> int:
             )
             for each in checks
         ]
-        say_columns(in_columns(columns, rows, ("ms",), ids=1, width=terminal_width()))
+        say_table(columns, rows, ("ms",), ids=1)
     return 0 if all(each.ok for each in checks) else 1
 
 

@@ -8,15 +8,7 @@ import msgspec
 
 from aegish_dist.cli.command import group
 from aegish_dist.cli.options import OneOf, Utf8, as_json, completes, open_store
-from aegish_dist.cli.printing import (
-    in_columns,
-    note,
-    say,
-    say_columns,
-    say_json,
-    say_lines,
-    terminal_width,
-)
+from aegish_dist.cli.printing import note, say, say_json, say_lines, say_table
 from aegish_dist.core.run import RunDataset
 from aegish_dist.core.sample import Dataset, TrueLabel
 from aegish_dist.core.text import counted
@@ -47,7 +39,7 @@ def list_(as_json: bool) -> None:
     else:
         numbers = ("Samples", "Malicious", "Harmless")
         columns = ("Dataset", "Fingerprint")
-        say_columns(in_columns(columns, map(_row, found), numbers, width=terminal_width()))
+        say_table(columns, map(_row, found), numbers)
 
 
 def _row(each: RunDataset) -> tuple[str, ...]:

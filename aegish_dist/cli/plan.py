@@ -9,13 +9,7 @@ from msgspec.structs import asdict
 from aegish_dist.cli.command import advanced, command
 from aegish_dist.cli.opinions import with_opinion
 from aegish_dist.cli.options import SHARE, FiniteRange, as_json, names, open_run, run_id
-from aegish_dist.cli.printing import (
-    in_columns,
-    note,
-    say_columns,
-    say_json,
-    terminal_width,
-)
+from aegish_dist.cli.printing import note, say_json, say_table
 from aegish_dist.core.text import JsonObject, counted
 from aegish_dist.findings.thresholds import harmless_needed
 from aegish_dist.opinions.opinion import Opinion, run_and_opinion
@@ -101,11 +95,7 @@ def _print_designs(found: PilotPlan) -> None:
     )
     better = {(each.commands, each.stderr): each for each in reversed(found.plan.designs)}
     rows = [_row(found, design) for design in reversed(better.values())]
-    title = _title(found)
-    caption = _caption(found)
-    say_columns(
-        in_columns((), rows, headings, title=title, caption=caption, width=terminal_width())
-    )
+    say_table((), rows, headings, title=_title(found), caption=_caption(found))
 
 
 def _document(found: PilotPlan) -> JsonObject:

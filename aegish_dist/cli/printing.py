@@ -307,6 +307,21 @@ def in_columns(
     return "\n".join(lines)
 
 
+def say_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    numbers: Sequence[str] = (),
+    *,
+    title: str = "",
+    caption: str = "",
+    ids: int = 0,
+) -> None:
+    """Print what `in_columns` draws, as wide as the terminal."""
+    width = terminal_width()
+    table = in_columns(columns, rows, numbers, title=title, caption=caption, ids=ids, width=width)
+    say_columns(table)
+
+
 def _narrowed(widths: Sequence[int], texts: int, ids: int, total: int) -> list[int]:
     """Return the widths of columns that fit into a total, as far as folding texts can help.
 

@@ -18,15 +18,13 @@ from aegish_dist.cli.options import (
     run_id,
 )
 from aegish_dist.cli.printing import (
-    in_columns,
     list_width,
     note,
     on_terminal,
     say,
-    say_columns,
     say_json,
     say_lines,
-    terminal_width,
+    say_table,
 )
 from aegish_dist.core.run import RunSummary
 from aegish_dist.pipeline.runs import recent_runs, rename
@@ -79,7 +77,7 @@ def list_(limit: int, as_json: bool) -> None:
         columns = ("Run", "Name", "Created (UTC)", "Held", "Origin")[: 4 if narrow else 5]
         numbers = ("Models", "Samples", "Epochs", "Verdicts")[3 if narrow else 0 :]
         rows = [_row(run, len(columns), len(numbers)) for run in found]
-        say_columns(in_columns(columns, rows, numbers, ids=3, width=terminal_width()))
+        say_table(columns, rows, numbers, ids=3)
     if more:
         note("there are older runs: --limit 0 lists all")
 

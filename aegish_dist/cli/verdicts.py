@@ -46,6 +46,7 @@ from aegish_dist.cli.printing import (
     say_columns,
     say_json,
     say_lines,
+    say_table,
     terminal_width,
 )
 from aegish_dist.cli.workspace import open_run_to_ask, open_workspace
@@ -478,7 +479,7 @@ def reparse(run_id: str, dry_run: bool, limit: int, as_json: bool) -> None:
     ]
     if rows:
         columns = ("Run", "Model", "Command", "From", "To")
-        say_columns(in_columns(columns, rows, width=terminal_width()))
+        say_table(columns, rows)
     if len(found.changed) > limit > 0:
         note(f"{len(found.changed) - limit:,} more: `--json` lists all")
     note_unread(found.run_id, found.unread)
