@@ -30,9 +30,9 @@ from aegish_dist.report.layout import (
     COMPARED_TITLES,
     INTERVAL,
     SIMULATED,
-    Cell,
     Fact,
     Report,
+    Row,
     Section,
     TableCell,
 )
@@ -153,7 +153,7 @@ def _against_best(data: ComparisonData, ranked: Sequence[str]) -> Section:
     titles = _titles(data)
     columns = [data.against(best, metric) for metric in titles]
     deciding = data.against(best, data.metric)
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for model in others:
         rows.append(
             (
@@ -236,7 +236,7 @@ def _categories(data: ComparisonData) -> Section:
     )
 
 
-def _columns(data: ComparisonData) -> tuple[Cell, ...]:
+def _columns(data: ComparisonData) -> Row:
     first, second, _ = _terms(data)
     return (
         TableCell("guard", "against" if data.of_one_run else ""),
@@ -251,7 +251,7 @@ def _columns(data: ComparisonData) -> tuple[Cell, ...]:
     )
 
 
-def _cells(data: ComparisonData, pair: ComparedPair, found: Difference) -> tuple[Cell, ...]:
+def _cells(data: ComparisonData, pair: ComparedPair, found: Difference) -> Row:
     return (
         _pair(data, pair),
         TableCell(format_rate(found.b), format_rate(found.a)),

@@ -36,6 +36,7 @@ class TableCell(Struct, frozen=True):
 
 
 Cell = TableCell | str  # A cell, or the text of one that has nothing else
+Row = tuple[Cell, ...]
 
 
 class Section(Struct, frozen=True):

@@ -17,8 +17,8 @@ from aegish_dist.opinions.policy import POLICY_PREFIX
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import (
     MODEL,
-    Cell,
     Column,
+    Row,
     Section,
     TableCell,
     marked,
@@ -85,7 +85,7 @@ def failures(data: ReportData, entries: Sequence[RankedModel], *, brief: bool = 
             remarks.append(_line(halted.model, halted.state, halted.reason))
     if not found:
         return Section.of("Failed calls", (), (), remarks=remarks)
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for failure in found:
         reason = _called(failure.error_class)
         rows.append(
@@ -188,7 +188,7 @@ def failure_times(data: ReportData, entries: Sequence[RankedModel]) -> Section:
     )
 
 
-def _totals(rows: Sequence[TimedFailures], names: Mapping[str, str]) -> Iterator[tuple[Cell, ...]]:
+def _totals(rows: Sequence[TimedFailures], names: Mapping[str, str]) -> Iterator[Row]:
     for total in totals(rows):
         stretches = [
             row for row in rows if (row.model, row.error_class) == (total.model, total.error_class)
@@ -236,7 +236,7 @@ def latency(entries: Sequence[RankedModel], batched: Collection[str]) -> Section
 
 
 def latency_parts(entries: Sequence[RankedModel]) -> Section:
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for part in ("service", *WAITS, "total"):
         if not any(entry.latency(part, "max") for entry in entries):
             continue

@@ -13,7 +13,7 @@ from aegish_dist.findings.snapshot import Snapshot
 from aegish_dist.opinions.opinion import AEGISH_TARGETS, Opinion, policy_documents
 from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.layout import Cell, Fact, Section, TableCell, number_cell
+from aegish_dist.report.layout import Cell, Fact, Row, Section, TableCell, number_cell
 from aegish_dist.report.writing import UNDEFINED, format_count, format_time
 
 MOST_CHARACTERS = 300  # of a foreign text in a line of its own; the JSON report has it whole
@@ -324,7 +324,7 @@ def provenance(data: ReportData) -> Iterator[Section]:
     )
 
 
-def _model(spec: ModelSpec) -> tuple[Cell, ...]:
+def _model(spec: ModelSpec) -> Row:
     price = spec.price or Price()
     rates = (price.input, price.output, price.cache_read, price.cache_write)
     return (

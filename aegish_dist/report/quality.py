@@ -24,8 +24,8 @@ from aegish_dist.report.layout import (
     INTERVAL,
     MODEL,
     SIMULATED,
-    Cell,
     Column,
+    Row,
     Section,
     TableCell,
     category_names,
@@ -246,7 +246,7 @@ def _category(name: str, entries: Sequence[RankedModel]) -> Column:
 
 def category_intervals(entries: Sequence[RankedModel]) -> Section:
     """Return detection rates by category with their intervals."""
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for name, entry in product(category_names(entries), entries):
         rate = entry.category(name)
         rows.append((name, marked(entry), number_cell(rate.n, format_count), estimate_cell(rate)))
@@ -310,7 +310,7 @@ def overlay_section(effect: Sequence[JsonObject]) -> Section:
     """Return each model's headline metrics without the overlay and under it."""
     detail = f"without {ARROW} with"
     headings = [TableCell(title, detail) for title in ("#", *HEADLINES.values())]
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for model in effect:
         metrics = model["metrics"]
         cells = [_moved_cell(metrics.get(name, moved(None, None))) for name in HEADLINES]
@@ -370,7 +370,7 @@ def repeats(entries: Sequence[RankedModel]) -> Section:
 
 def reliability(entries: Sequence[RankedModel]) -> Section:
     """Return accuracy by bin of stated confidence."""
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for entry in entries:
         for each in entry.bins:
             interval = format_interval(each.ci_low, each.ci_high)

@@ -34,7 +34,7 @@ from aegish_dist.report.layout import (
     COMPARED_TITLES,
     INTERVAL,
     SIMULATED,
-    Cell,
+    Row,
     Section,
     TableCell,
     marked,
@@ -364,7 +364,7 @@ def _scale(pairs: Iterable[DirectedDifference]) -> BarScale:
     return BarScale(-widest, widest)
 
 
-def _cells(data: ComparisonData, each: DirectedDifference) -> tuple[Cell, ...]:
+def _cells(data: ComparisonData, each: DirectedDifference) -> Row:
     found = each.found
     interval = format_interval(found.ci_low, found.ci_high, format_difference)
     return (
