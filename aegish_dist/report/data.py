@@ -10,7 +10,7 @@ from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.run import Run
 from aegish_dist.core.text import JsonObject, known
 from aegish_dist.findings.comparison import ComparisonData
-from aegish_dist.findings.leaderboard import ranked_entries
+from aegish_dist.findings.leaderboard import RankedModel, ranked_entries
 from aegish_dist.findings.provenance import Overlap
 from aegish_dist.findings.recommendation import NOTHING_KNOWN, Incomplete, Recommendation
 from aegish_dist.findings.snapshot import Snapshot
@@ -82,6 +82,11 @@ class ReportData(Struct, frozen=True):
     """Whether the verdicts that count now are those of the snapshot."""
 
     @property
+    def ranked(self) -> list[RankedModel]:
+        """The guards, best first."""
+        return ranked_entries(self.snapshot.document)
+
+    @property
     def policy_options(self) -> list[str]:
         """The words of a command that name the files of policies; empty without any."""
         opinion = self.snapshot.opinion or Opinion()
@@ -90,8 +95,7 @@ class ReportData(Struct, frozen=True):
     @property
     def overlaps(self) -> dict[str, Overlap]:
         """By policy, what it was chosen on of the commands of the run."""
-        entries = ranked_entries(self.snapshot.document)
-        origins = {entry.model: entry.origin for entry in entries}
+        origins = {entry.model: entry.origin for entry in self.ranked}
         return dict(sorted(known(origins).items()))
 
     @property

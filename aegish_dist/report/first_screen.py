@@ -15,7 +15,7 @@ from aegish_dist.core.metric import Metric
 from aegish_dist.core.model import is_baseline
 from aegish_dist.core.outcome import ERROR_LABELS, RULE_ERROR_LABELS
 from aegish_dist.core.text import JsonObject, counted
-from aegish_dist.findings.leaderboard import RankedModel, commands_to_judge, ranked_entries
+from aegish_dist.findings.leaderboard import RankedModel, commands_to_judge
 from aegish_dist.findings.recommendation import Recommendation, Share, Undecided, Why, share_of
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import Fact
@@ -53,7 +53,7 @@ class Screen:
     def __init__(self, data: ReportData) -> None:
         self.data = data
         self.found: Recommendation = data.recommendation
-        self.entries = {entry.model: entry for entry in ranked_entries(data.snapshot.document)}
+        self.entries = {entry.model: entry for entry in data.ranked}
         self.names: Mapping[str, str] = short_names([*self.entries], NAME_WIDTH)
 
     def listed(self, guards: Iterable[str]) -> str:

@@ -20,7 +20,7 @@ from aegish_dist.core.model import ModelSpec, Price
 from aegish_dist.core.run import COT, Prompt, Run
 from aegish_dist.core.text import JsonObject, known, printable_json
 from aegish_dist.errors import ReportError
-from aegish_dist.findings.leaderboard import RankedModel, ranked_entries
+from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.opinions.opinion import Opinion, record_of
 from aegish_dist.report.comparison import comparison_document
 from aegish_dist.report.csv import csv_text, failures_document, in_json_types, spreadsheet_safe
@@ -101,7 +101,7 @@ def render_json(data: ReportData) -> str:
     Texts are exact. Whatever a terminal might obey is escaped, so the document is safe to look at.
     """
     snapshot, opinion = data.snapshot, data.snapshot.opinion
-    entries = ranked_entries(snapshot.document)
+    entries = data.ranked
     plain = (
         *("scoring", "scoring_version", "metrics_version", "parser_versions", "code_version"),
         *("verdicts", "verdicts_hash"),
@@ -205,7 +205,7 @@ def csv_rows(data: ReportData) -> Iterator[JsonObject]:
         **{f"{name}_fingerprint": part["fingerprint"] for name, part in made.items() if part},
     }
     why = reasons(data)
-    for entry in ranked_entries(snapshot.document):
+    for entry in data.ranked:
         for row in _rows_of_model(data, entry, why.get(entry.model, "")):
             yield source | {"model": entry.model} | row
 
@@ -288,7 +288,7 @@ def _single_numbers(entry: RankedModel) -> Iterator[tuple[str, float | None]]:
 
 def render_reference_json(data: ReportData) -> str:
     """Return a report as the reference benchmark writes comparisons: JSON in ASCII."""
-    entries = ranked_entries(data.snapshot.document)
+    entries = data.ranked
     run = data.run
     scored = [entry for entry in entries if entry.metric("aegish_score").value is not None]
     document = {

@@ -4,7 +4,7 @@ A section of which there is nothing to say has neither rows nor remarks; entries
 best first.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import product
 from operator import methodcaller
@@ -12,7 +12,7 @@ from typing import Any
 
 from aegish_dist.core.failures import TimedFailures, totals
 from aegish_dist.core.outcome import ERROR_LABELS, RULE_ERROR_LABELS, ErrorClass, ScoredAnswer
-from aegish_dist.findings.leaderboard import RankedModel, ranked_entries
+from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.opinions.policy import POLICY_PREFIX
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import (
@@ -41,8 +41,9 @@ MESSAGE_CHARACTERS = 300  # longer messages are cut; JSON and CSV have them whol
 NO_SCORE = "no score: "
 
 
-def errors(entries: Sequence[RankedModel]) -> Section:
+def errors(data: ReportData) -> Section:
     """Return counts and rates of the error classes that the rule set knows."""
+    entries = data.ranked
     labels = [*ERROR_LABELS]
     for label in RULE_ERROR_LABELS:
         if any(_errors_of(entry, label) is not None for entry in entries):
@@ -53,7 +54,7 @@ def errors(entries: Sequence[RankedModel]) -> Section:
         *map(_error, labels),
     ]
     if not any(_errors_of(entry, label) for entry, label in product(entries, labels)):
-        entries = ()
+        entries = []
     note = "Verdicts, and in parentheses their share in % of all verdicts of the model."
     return tabulate("Errors", entries, columns, note=note)
 
@@ -75,9 +76,9 @@ def _error(label: ScoredAnswer) -> Column:
     return Column(name.removesuffix("_error").replace("_", " "), read)
 
 
-def failures(data: ReportData, entries: Sequence[RankedModel], *, brief: bool = False) -> Section:
+def failures(data: ReportData, *, brief: bool = False) -> Section:
     """Return why calls failed and why models are not called; in brief, where a provider says it."""
-    order = [entry.model for entry in entries]
+    order = [entry.model for entry in data.ranked]
     found = sorted(data.failures, key=lambda failure: order.index(failure.model))
     remarks = []
     for halted in data.halted:
@@ -129,7 +130,7 @@ def _line(model: str, about: str, words: str) -> str:
 def reasons(data: ReportData) -> dict[str, str]:
     """Return why models have no score, by model; foreign text."""
     unscored = {}
-    for entry in ranked_entries(data.snapshot.document):
+    for entry in data.ranked:
         if entry.metric("aegish_score").value is None:
             unscored[entry.model] = f"{NO_SCORE}{_reason(data, entry)}"
     return unscored
@@ -171,9 +172,9 @@ def failed_calls(data: ReportData, entry: RankedModel, least: float = 0.0) -> st
     return f"{failed}, {', '.join(reasons)}"
 
 
-def failure_times(data: ReportData, entries: Sequence[RankedModel]) -> Section:
+def failure_times(data: ReportData) -> Section:
     """Return when calls failed, by model and reason; what has no time is left out."""
-    names = {entry.model: marked(entry) for entry in entries}
+    names = {entry.model: marked(entry) for entry in data.ranked}
     stretch = format_length(data.failure_stretch_s)
     return Section.of(
         "Failures over time",
@@ -216,7 +217,7 @@ def _moment(time: datetime | None) -> TableCell:
     return TableCell(format_time(time).removesuffix(" UTC"), value=time.timestamp())
 
 
-def latency(entries: Sequence[RankedModel], batched: Collection[str]) -> Section:
+def latency(data: ReportData) -> Section:
     """Return the distribution of service time, and the mean of each wait before it."""
     parts = [("service", statistic, statistic) for statistic in SERVICE_STATISTICS]
     parts += [(wait, "mean", f"{wait} mean") for wait in WAITS]
@@ -230,12 +231,13 @@ def latency(entries: Sequence[RankedModel], batched: Collection[str]) -> Section
         "limiter and between attempts is no part of it. left out: calls without an answer, such as"
         " missed deadlines, have no time; `policies search` takes them as longer than any bound."
     )
-    if any(entry.model in batched for entry in entries):
+    if any(entry.model in data.run.batched for entry in data.ranked):
         note += f" Not measured, {UNDEFINED}, where a model was asked in batches."
-    return tabulate("Latency", entries, [MODEL, *columns], note=note)
+    return tabulate("Latency", data.ranked, [MODEL, *columns], note=note)
 
 
-def latency_parts(entries: Sequence[RankedModel]) -> Section:
+def latency_parts(data: ReportData) -> Section:
+    entries = data.ranked
     rows: list[Row] = []
     for part in ("service", *WAITS, "total"):
         if not any(entry.latency(part, "max") for entry in entries):
@@ -262,7 +264,7 @@ def _tokens(kind: str) -> Column:
     return Column(kind.replace("_", " "), lambda entry: entry.tokens.get(kind), format_count)
 
 
-def cost(entries: Sequence[RankedModel], batched: Collection[str]) -> Section:
+def cost(data: ReportData) -> Section:
     columns = [
         MODEL,
         Column("total", lambda entry: entry.cost.get("total_usd"), format_usd),
@@ -274,6 +276,6 @@ def cost(entries: Sequence[RankedModel], batched: Collection[str]) -> Section:
         "USD at the prices of submit, then tokens. Reasoning is part of output, "
         "cache read and cache write are part of input."
     )
-    if any(entry.model in batched for entry in entries):
+    if any(entry.model in data.run.batched for entry in data.ranked):
         note += " What was answered in a batch counts at the price of batches."
-    return tabulate("Cost and tokens", entries, columns, note=note)
+    return tabulate("Cost and tokens", data.ranked, columns, note=note)

@@ -1,14 +1,13 @@
 """The subject of a report: its head, what its numbers depend on, and commands that repeat it."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
 from aegish_dist.core.model import CallParameters, ModelSpec, Price, Rate
 from aegish_dist.core.run import Run, is_arm_of
 from aegish_dist.core.text import known, printable_line_of_json, shortened
-from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.findings.snapshot import Snapshot
 from aegish_dist.opinions.opinion import AEGISH_TARGETS, Opinion, policy_documents
 from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES
@@ -19,7 +18,7 @@ from aegish_dist.report.writing import UNDEFINED, format_count, format_time
 MOST_CHARACTERS = 300  # of a foreign text in a line of its own; the JSON report has it whole
 
 
-def head(data: ReportData, entries: Sequence[RankedModel]) -> tuple[Fact, ...]:
+def head(data: ReportData) -> tuple[Fact, ...]:
     """Return what was run and counted, in one line each."""
     run = data.run
     snapshot = data.snapshot
@@ -30,7 +29,7 @@ def head(data: ReportData, entries: Sequence[RankedModel]) -> tuple[Fact, ...]:
         *run_facts(run),
         Fact("Scoring", scoring),
         Fact("Rules", _opinion(snapshot)),
-        Fact("Verdicts", _verdicts(data, entries)),
+        Fact("Verdicts", _verdicts(data)),
         *_pruned(run),
         Fact("Snapshot", f"{snapshot.snapshot_id}, taken {format_time(snapshot.created_at)}"),
     )
@@ -54,14 +53,14 @@ def run_facts(run: Run) -> tuple[Fact, ...]:
     return (*facts, Fact("Epochs", format_count(run.epochs)))
 
 
-def _verdicts(data: ReportData, entries: Sequence[RankedModel]) -> str:
+def _verdicts(data: ReportData) -> str:
     text = format_count(data.snapshot.verdicts)
     if data.run.imported:
         text += ", all that were imported" if data.is_current else " imported"
     else:
         planned = sum(data.run.planned(spec.id) for spec in data.run.models)
         text += f" of {format_count(planned)} planned"
-    replaced = sum(entry.counts.get("replaced") or 0 for entry in entries)
+    replaced = sum(entry.counts.get("replaced") or 0 for entry in data.ranked)
     if not replaced:
         return text
     return f"{text}; {format_count(replaced)} older ones were replaced by a retry and do not count"

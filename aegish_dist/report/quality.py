@@ -18,6 +18,7 @@ from aegish_dist.findings.leaderboard import Gated, RankedModel
 from aegish_dist.findings.provenance import Overlap, may_be_judged
 from aegish_dist.findings.snapshot import moved
 from aegish_dist.opinions.opinion import Targets
+from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import (
     COMPARED_TITLES,
     HEADLINES,
@@ -55,10 +56,9 @@ _NAMED = 3  # guards whose calls without an answer the first screen counts
 _COVERAGE = Column("coverage", lambda entry: entry.metric("coverage").value, format_rate)
 
 
-def leaderboard(
-    entries: Sequence[RankedModel], targets: Targets, reasons: Mapping[str, str]
-) -> Section:
+def leaderboard(data: ReportData, reasons: Mapping[str, str]) -> Section:
     """Return the ranking; of models without a score it names the reason, foreign text."""
+    targets = data.targets
     names = _metrics(targets)
     columns = [
         Column("#", attrgetter("place")),
@@ -70,22 +70,22 @@ def leaderboard(
         Column("p50", _latency_cell, detail="p90"),
     ]
     note = f"Targets: {target_words(targets) or UNDEFINED} (%)."
-    return tabulate("Leaderboard", entries, columns, note=note, keys=2)
+    return tabulate("Leaderboard", data.ranked, columns, note=note, keys=2)
 
 
 MARKS = "PASS (✓): the interval is at or above the target. FAIL (✗): below. UNDECIDED (?): across."
 
 
-def brief_leaderboard(entries: Sequence[RankedModel], targets: Targets, about: str) -> Section:
+def brief_leaderboard(data: ReportData, about: str) -> Section:
     """Return the ranking of the models that have a score, a line for each, and what it is about."""
     columns = [
         Column("#", attrgetter("place")),
         MODEL,
-        *(_on_one_line(name, targets) for name in _metrics(targets)),
+        *(_on_one_line(name, data.targets) for name in _metrics(data.targets)),
         Column("$/1,000", lambda entry: entry.cost.get("per_1000_usd"), format_usd),
         Column("p50", methodcaller("latency", "service", "p50"), format_ms),
     ]
-    scored = [entry for entry in entries if entry.metric("aegish_score").value is not None]
+    scored = [entry for entry in data.ranked if entry.metric("aegish_score").value is not None]
     note = f"{about} {MARKS} =: tied."
     if any(entry.simulated for entry in scored):
         note += f" {SIMULATED}: simulated."
@@ -177,7 +177,7 @@ _WITH_STDERR = (
 )
 
 
-def standard_errors(entries: Sequence[RankedModel]) -> Section:
+def standard_errors(data: ReportData) -> Section:
     """Return the standard errors of the headline metrics, plain and clustered."""
     titles = {**COMPARED_TITLES, Metric.DETECTION_RATE_MACRO: "DR macro"}
     columns = [MODEL]
@@ -187,7 +187,7 @@ def standard_errors(entries: Sequence[RankedModel]) -> Section:
         "Percentage points. Above: samples taken as independent, `stderr` in JSON and CSV. Below:"
         " clustered by binary, `stderr_clustered`."
     )
-    return tabulate("Standard errors", entries, columns, note=note)
+    return tabulate("Standard errors", data.ranked, columns, note=note)
 
 
 def _both_stderrs(metric: Metric, entry: RankedModel) -> TableCell:
@@ -205,12 +205,12 @@ def _count(name: str) -> Column:
     return Column(name, lambda entry: entry.counts.get(name), format_count)
 
 
-def bounds(entries: Sequence[RankedModel]) -> Section:
+def bounds(data: ReportData) -> Section:
     """Return worst and best case of the incompletely scored models."""
     counts = [_count(name) for name in ("planned", "done", "scored")]
     return tabulate(
         "Bounds of incomplete coverage",
-        [entry for entry in entries if (entry.metric("coverage").value or 0) < 1],
+        [entry for entry in data.ranked if (entry.metric("coverage").value or 0) < 1],
         [MODEL, *counts, _COVERAGE, *map(_bounds, COMPARED_TITLES)],
         note="[worst, best]: the rate if everything unscored had been wrong, or right.",
     )
@@ -224,8 +224,9 @@ def _bounds(name: str) -> Column:
     return Column(COMPARED_TITLES[name], read)
 
 
-def categories(entries: Sequence[RankedModel]) -> Section:
+def categories(data: ReportData) -> Section:
     """Return detection rates by category."""
+    entries = data.ranked
     names = category_names(entries)
     columns = [
         MODEL,
@@ -244,10 +245,10 @@ def _category(name: str, entries: Sequence[RankedModel]) -> Column:
     return Column(name, lambda entry: entry.category(name).value, format_rate, shown)
 
 
-def category_intervals(entries: Sequence[RankedModel]) -> Section:
+def category_intervals(data: ReportData) -> Section:
     """Return detection rates by category with their intervals."""
     rows: list[Row] = []
-    for name, entry in product(category_names(entries), entries):
+    for name, entry in product(category_names(data.ranked), data.ranked):
         rate = entry.category(name)
         rows.append((name, marked(entry), number_cell(rate.n, format_count), estimate_cell(rate)))
     return Section.of(
@@ -266,7 +267,7 @@ def _answers(target: TrueLabel, label: ScoredAnswer) -> Column:
     return Column(f"{target} {label}", read, format_count)
 
 
-def answers(entries: Sequence[RankedModel]) -> Section:
+def answers(data: ReportData) -> Section:
     """Return what the models said about either kind of command."""
     labels = (ScoredAnswer.BLOCK, ScoredAnswer.WARN, ScoredAnswer.ALLOW)
     kinds = [(TrueLabel.MALICIOUS, label) for label in labels]
@@ -278,15 +279,16 @@ def answers(entries: Sequence[RankedModel]) -> Section:
         "answered with what counts as detection, BLOCK under most rules. An error is no false "
         "positive, so FPR can be less than 100 - HA, which the aegish benchmark gives as FPR."
     )
-    return tabulate("Answers", entries, columns, note=note)
+    return tabulate("Answers", data.ranked, columns, note=note)
 
 
 def _rate(title: str, name: str, write: Callable[[float | None], str] = format_rate) -> Column:
     return Column(title, lambda entry: estimate_cell(entry.metric(name), write), detail=INTERVAL)
 
 
-def calibration(entries: Sequence[RankedModel], epochs: int) -> Section:
+def calibration(data: ReportData) -> Section:
     """Return calibration and, with repeats, flip rates."""
+    entries = data.ranked
     columns = [
         MODEL,
         Column("confidences", lambda entry: entry.metric("brier").n, format_count),
@@ -294,12 +296,12 @@ def calibration(entries: Sequence[RankedModel], epochs: int) -> Section:
         _rate("ECE", "ece", format_decimal),
     ]
     title, note = "Calibration", "Stated confidence against correctness, 0 is best."
-    if epochs > 1:
+    if data.run.epochs > 1:
         title += " and repeatability"
         columns.append(_rate("flip rate", "flip_rate"))
         note += " Flip rate: % of samples whose repeats brought different actions."
     elif all(entry.metric("brier").value is None for entry in entries):
-        entries = ()
+        entries = []
     return tabulate(title, entries, columns, note=note)
 
 
@@ -346,7 +348,7 @@ def _variance(title: str, target: TrueLabel, part: str) -> Column:
     return Column(title, read, format_decimal)
 
 
-def repeats(entries: Sequence[RankedModel]) -> Section:
+def repeats(data: ReportData) -> Section:
     """Return what the epochs of each model tell; nothing where there is one."""
     columns = [MODEL, _rate("flips", "flip_rate")]
     for target, short in ((TrueLabel.MALICIOUS, "DR"), (TrueLabel.HARMLESS, "HA")):
@@ -364,14 +366,14 @@ def repeats(entries: Sequence[RankedModel]) -> Section:
         " between commands and within them (from epoch to epoch). Clustered stderr of the score in"
         " points: as it is, with one more epoch, and with any number of them."
     )
-    known = [entry for entry in entries if entry.repeats]
+    known = [entry for entry in data.ranked if entry.repeats]
     return tabulate("Repeats", known, columns, note=note)
 
 
-def reliability(entries: Sequence[RankedModel]) -> Section:
+def reliability(data: ReportData) -> Section:
     """Return accuracy by bin of stated confidence."""
     rows: list[Row] = []
-    for entry in entries:
+    for entry in data.ranked:
         for each in entry.bins:
             interval = format_interval(each.ci_low, each.ci_high)
             beyond = (each.accuracy or 0) - (each.confidence or 0)

@@ -1,12 +1,11 @@
 """From a snapshot to a report: its sections in order, its legend, and its few sentences."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from itertools import chain
 
 from aegish_dist.core.estimate import LEVEL, Difference
 from aegish_dist.core.text import counted
 from aegish_dist.findings.comparison import differs
-from aegish_dist.findings.leaderboard import RankedModel, ranked_entries
 from aegish_dist.findings.recommendation import Why
 from aegish_dist.opinions.opinion import DRAFT_AUTHOR
 from aegish_dist.opinions.scoring import Composite
@@ -39,12 +38,12 @@ from aegish_dist.report.writing import (
 )
 
 
-def differences(data: ReportData, entries: Sequence[RankedModel]) -> Section | None:
+def differences(data: ReportData) -> Section | None:
     """Return each model minus the first of the ranking; None where no pairs are known."""
     comparison = data.comparison
-    if comparison is None or not entries:
+    if comparison is None or not data.ranked:
         return None
-    leader, *others = entries
+    leader, *others = data.ranked
     found = [comparison.against(leader.model, name) for name in COMPARED_TITLES]
     scores = found[0]
     rows = [
@@ -91,28 +90,26 @@ def _difference(found: Difference) -> tuple[Cell, Cell]:
 
 
 _Made = Section | Iterable[Section] | None
-_SECTIONS: dict[str, Callable[[ReportData, Sequence[RankedModel]], _Made]] = {
-    "leaderboard": lambda data, entries: quality.leaderboard(
-        entries, data.targets, operations.reasons(data)
-    ),
-    "standard-errors": lambda _, entries: quality.standard_errors(entries),
+_SECTIONS: dict[str, Callable[[ReportData], _Made]] = {
+    "leaderboard": lambda data: quality.leaderboard(data, operations.reasons(data)),
+    "standard-errors": quality.standard_errors,
     "differences": differences,
-    "overlay": lambda data, _: quality.overlay_section(data.effect),
-    "categories": lambda _, entries: quality.categories(entries),
-    "category-intervals": lambda _, entries: quality.category_intervals(entries),
-    "answers": lambda _, entries: quality.answers(entries),
-    "repeats": lambda _, entries: quality.repeats(entries),
-    "errors": lambda _, entries: operations.errors(entries),
+    "overlay": lambda data: quality.overlay_section(data.effect),
+    "categories": quality.categories,
+    "category-intervals": quality.category_intervals,
+    "answers": quality.answers,
+    "repeats": quality.repeats,
+    "errors": operations.errors,
     "failures": operations.failures,
     "failure-times": operations.failure_times,
-    "bounds": lambda _, entries: quality.bounds(entries),
-    "latency": lambda data, entries: operations.latency(entries, data.run.batched),
-    "latency-parts": lambda _, entries: operations.latency_parts(entries),
-    "cost": lambda data, entries: operations.cost(entries, data.run.batched),
-    "scores": lambda data, _: () if data.scores is None else threshold_sections(data.scores),
-    "calibration": lambda data, entries: quality.calibration(entries, data.run.epochs),
-    "reliability": lambda _, entries: quality.reliability(entries),
-    "provenance": lambda data, _: provenance(data),
+    "bounds": quality.bounds,
+    "latency": operations.latency,
+    "latency-parts": operations.latency_parts,
+    "cost": operations.cost,
+    "scores": lambda data: () if data.scores is None else threshold_sections(data.scores),
+    "calibration": quality.calibration,
+    "reliability": quality.reliability,
+    "provenance": provenance,
 }
 SECTION_NAMES = tuple(_SECTIONS)
 """Sections that a report can be made of, in its order."""
@@ -127,9 +124,8 @@ ON_THE_PAGE = tuple(name for name in SECTION_NAMES if name != "category-interval
 
 def build_report(data: ReportData, names: Collection[str] = BRIEF) -> Report:
     """Return everything a report says about a snapshot, in those sections that say something."""
-    entries = ranked_entries(data.snapshot.document)
     found = named_sections(data, names)
-    score, *legend = _legend(data, entries, found)
+    score, *legend = _legend(data, found)
     empty = ", ".join(name for name, sections in found.items() if not sections)
     left_out = [f"Left out, without content: {empty}."] if empty else []
     return Report(
@@ -137,9 +133,9 @@ def build_report(data: ReportData, names: Collection[str] = BRIEF) -> Report:
         facts=(
             Fact("Run", state_line(data)),
             *first_screen(data),
-            *(Fact("Warning", each) for each in warnings(data, entries)),
+            *(Fact("Warning", each) for each in warnings(data)),
             *details(data),
-            *head(data, entries),
+            *head(data),
         ),
         sections=tuple(section for sections in found.values() for section in sections),
         legend=(score, *left_out, *legend),
@@ -154,14 +150,13 @@ def one_screen(data: ReportData, *, commands: bool = True) -> Report:
     Args:
         commands: Whether those that show more stand below.
     """
-    entries = ranked_entries(data.snapshot.document)
     run = ("--run-id", data.run.run_id)
     report = ("report", *run, *data.policy_options)
     steps = {
         "Everything": (*report, "--sections", "all"),
         "A page with every answer": (*report, "--open"),
     }
-    if len(entries) > 1 and data.recommendation.why is not Why.NO_SCORE:
+    if len(data.ranked) > 1 and data.recommendation.why is not Why.NO_SCORE:
         steps["Several guards as one"] = ("policies", "search", *run)
     advice = data.recommendation
     if data.run.samples < PILOT and not data.policy_options and not advice.undecided:
@@ -169,16 +164,16 @@ def one_screen(data: ReportData, *, commands: bool = True) -> Report:
         if models:
             plan = ("plan", *run, "--models", models, "--margin", "0.02")
             steps["How many commands would decide"] = plan
-    failed = operations.failures(data, entries, brief=True).remarks[:2]
+    failed = operations.failures(data, brief=True).remarks[:2]
     below = [f"{fact.label}: {fact.text}" for fact in details(data)]
     if commands:
         below += [f"{purpose}: {command_line(*words)}" for purpose, words in steps.items()]
     sections = (
-        quality.brief_leaderboard(entries, data.targets, score_in_words(data)),
+        quality.brief_leaderboard(data, score_in_words(data)),
         quality.overlay_section(data.effect),
         Section.of("Details", (), (), remarks=below),
     )
-    noted = (*warnings(data, entries), *failed)
+    noted = (*warnings(data), *failed)
     return Report(
         title=f"Report on run {data.run.run_id}",
         facts=(
@@ -193,11 +188,10 @@ def one_screen(data: ReportData, *, commands: bool = True) -> Report:
 
 def named_sections(data: ReportData, names: Collection[str]) -> dict[str, list[Section]]:
     """Return the sections of a report by their names, in its order; none where nothing is said."""
-    entries = ranked_entries(data.snapshot.document)
     found: dict[str, list[Section]] = {}
     for name in (name for name in SECTION_NAMES if name in names):
         always = name in ("leaderboard", "provenance")
-        made = _SECTIONS[name](data, entries)
+        made = _SECTIONS[name](data)
         sections = [made] if isinstance(made, Section) else made or ()
         found[name] = [each for each in sections if always or _says_something(each)]
     return found
@@ -218,9 +212,7 @@ def score_in_words(data: ReportData) -> str:
     )
 
 
-def _legend(
-    data: ReportData, entries: Sequence[RankedModel], names: Collection[str]
-) -> tuple[str, ...]:
+def _legend(data: ReportData, names: Collection[str]) -> tuple[str, ...]:
     lines = [f"{score_in_words(data)} {UNDEFINED} is undefined, never 0.", INTERVALS]
     if "leaderboard" in names:
         lines += [
@@ -235,7 +227,7 @@ def _legend(
             "could have changed.",
             "p50, p90: percentiles of service time, without any waiting on our side.",
         ]
-    if any(entry.simulated for entry in entries):
+    if any(entry.simulated for entry in data.ranked):
         lines.append(
             f"simulated, {SIMULATED}: answers made up by the simulator. They are not evidence "
             "about any real model."
@@ -243,14 +235,14 @@ def _legend(
     return tuple(lines)
 
 
-def warnings(data: ReportData, entries: Sequence[RankedModel]) -> tuple[str, ...]:
+def warnings(data: ReportData) -> tuple[str, ...]:
     """Return what limits the meaning of the whole report, the gravest first."""
     found = []
-    simulated = [entry for entry in entries if entry.simulated]
+    simulated = [entry for entry in data.ranked if entry.simulated]
     if simulated:
         names = short_names([entry.model for entry in simulated], NAME_WIDTH)
         some = listed([names[entry.model] for entry in simulated])
-        which = "All models" if len(simulated) == len(entries) else some
+        which = "All models" if len(simulated) == len(data.ranked) else some
         found.append(
             f"Simulated: {which}. These answers were made up by the simulator and are not evidence "
             "about any real model."

@@ -10,7 +10,7 @@ from msgspec import Struct
 from aegish_dist.core.estimate import Estimate
 from aegish_dist.core.model import is_baseline
 from aegish_dist.core.text import counted, printable, shortened
-from aegish_dist.findings.leaderboard import RankedModel, ranked_entries
+from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.opinions.opinion import Targets
 from aegish_dist.report.charts.vega_lite import TEXT_PX, text_width
 from aegish_dist.report.data import ReportData
@@ -212,7 +212,7 @@ def apart(data: ReportData) -> tuple[list[RankedModel], list[RankedModel]]:
 
     Baselines alone count as models.
     """
-    ranked = ranked_entries(data.snapshot.document)
+    ranked = data.ranked
     models = [entry for entry in ranked if not is_baseline(entry.model)] or ranked
     return models, [entry for entry in ranked if entry not in models]
 

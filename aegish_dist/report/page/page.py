@@ -23,7 +23,6 @@ from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.text import counted, printable
 from aegish_dist.errors import ConfigError
 from aegish_dist.findings.comparison import ComparisonData, DirectedDifference, result_of
-from aegish_dist.findings.leaderboard import RankedModel, ranked_entries
 from aegish_dist.report.charts.roc import roc
 from aegish_dist.report.charts.scatter import scatter
 from aegish_dist.report.charts.vega_lite import Chart, converter, themed_svg
@@ -179,7 +178,6 @@ _SECONDARY = (
 
 def _section(
     data: ReportData,
-    entries: Sequence[RankedModel],
     name: str,
     section: Section,
     *,
@@ -189,15 +187,15 @@ def _section(
     """Return a section as HTML; the models are in the order of the ranking."""
     match name:
         case "leaderboard":
-            style = leaderboard_style(entries, data.targets)
-            note = f'<p class="about">{text(score_in_words(data))} {bars_note(entries)}</p>\n'
+            style = leaderboard_style(data.ranked, data.targets)
+            note = f'<p class="about">{text(score_in_words(data))} {bars_note(data.ranked)}</p>\n'
             return table_section(section, style, below=note + below)
         case "categories":
-            drawn, style, key = heat_map(section, entries)
+            drawn, style, key = heat_map(section, data.ranked)
             return table_section(drawn, replace(style, names=names), above=key, below=below)
         case "differences" if data.comparison is not None:
             # The report has the differences from one model, the page those of all pairs.
-            order = [entry.model for entry in entries]
+            order = [entry.model for entry in data.ranked]
             return differences_section(data.comparison, order, names, below)
         case "provenance" if section.title == "Provenance":
             # The page shows the commands one by one, below.
@@ -232,10 +230,10 @@ _GROUPS = (
 def render_page(data: ReportData, grid: Grid | None = None) -> Iterator[str]:
     """Yield a report as one HTML file, in pieces; without a grid where there is none."""
     report = build_report(data, ())
-    entries, charts = ranked_entries(data.snapshot.document), page_charts(data)
+    charts = page_charts(data)
     items = _list(map(text, report.legend))
     legend = f'<section id="legend">\n<h2>Legend</h2>\n{items}\n</section>\n'
-    parts = [*_parts(data, entries, charts, grid), ("legend", "Legend", [legend])]
+    parts = [*_parts(data, charts, grid), ("legend", "Legend", [legend])]
     title = data.run.name or report.title
     style, script = f"{_assets(*_STYLES)}\n{heat_style()}", _assets(*_SCRIPTS)
     yield _assets("head.html").format(policy=_policy(style, script), title=text(title), style=style)
@@ -246,7 +244,7 @@ def render_page(data: ReportData, grid: Grid | None = None) -> Iterator[str]:
         '<noscript><p class="notice">Without JavaScript the tables cannot be sorted or\n'
         "filtered, and the single commands are not shown.</p></noscript>\n"
     )
-    yield _summary(data, entries, figures(charts, beside=True))
+    yield _summary(data, figures(charts, beside=True))
     if not charts and find_spec("vl_convert") is None:
         missing = "There are no charts in this report: pip install 'aegish-dist[plots]' draws them."
         yield f'<p class="about">{text(missing)}</p>\n'
@@ -261,13 +259,12 @@ _Part = tuple[str, str, Iterable[str]]
 
 def _parts(
     data: ReportData,
-    entries: Sequence[RankedModel],
     charts: Sequence[tuple[Chart, str]],
     grid: Grid | None,
 ) -> Iterator[_Part]:
     """Yield the parts for which there is something to show."""
     found = named_sections(data, ON_THE_PAGE)
-    short = short_names(list(map(marked, entries)), width=34)  # the leaderboard has them whole
+    short = short_names(list(map(marked, data.ranked)), width=34)  # the leaderboard has them whole
     of_curves = "scores" if found["scores"] else "leaderboard"
     drawn = {of_curves: figures(charts, beside=False)}
     for title, names in _GROUPS:
@@ -280,7 +277,6 @@ def _parts(
             html = [
                 _section(
                     data,
-                    entries,
                     each,
                     section,
                     names=short,
@@ -292,12 +288,12 @@ def _parts(
             yield anchor(DIFFERENCES if name == "differences" else section.title), title, html
 
 
-def _summary(data: ReportData, entries: Sequence[RankedModel], beside: str) -> str:
-    notices = "".join(f'<p class="notice">{text(each)}</p>\n' for each in warnings(data, entries))
+def _summary(data: ReportData, beside: str) -> str:
+    notices = "".join(f'<p class="notice">{text(each)}</p>\n' for each in warnings(data))
     said = "\n".join(
         f"<p><strong>{text(f.label)}</strong> {with_code(f.text)}</p>" for f in first_screen(data)
     )
-    facts = (*details(data), *head(data, entries))
+    facts = (*details(data), *head(data))
     known = "\n".join(f"<dt>{text(f.label)}</dt><dd>{text(f.text)}</dd>" for f in facts)
     return (
         f'<p class="state">{text(state(data))}</p>\n{notices}'

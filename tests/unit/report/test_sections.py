@@ -4,7 +4,6 @@ import pytest
 from msgspec.structs import replace
 
 from aegish_dist.core.estimate import Judgement
-from aegish_dist.findings.leaderboard import ranked_entries
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.scoring import RULES
 from aegish_dist.report.data import ReportData
@@ -195,7 +194,7 @@ def test_the_legend_states_the_score(scoring: str, formula: str) -> None:
 
 
 def warned(data: ReportData) -> tuple[str, ...]:
-    return warnings(data, ranked_entries(data.snapshot.document))
+    return warnings(data)
 
 
 def test_simulated_and_outdated_are_warned_of() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from aegish_dist.core.estimate import Estimate
-from aegish_dist.findings.leaderboard import ranked_entries
 from aegish_dist.report.charts.catalogue import chart_specification
 from aegish_dist.report.charts.vega_lite import shade_bounds
 from aegish_dist.report.layout import Section
@@ -55,8 +54,8 @@ def of(value: float, low: float, high: float, n: int = 46) -> dict[str, Any]:
 
 
 def heated(*models: Entry) -> tuple[Section, TableStyle]:
-    entries = ranked_entries(a_report(*models).snapshot.document)
-    return heat_map(categories(entries), entries)[:2]
+    data = a_report(*models)
+    return heat_map(categories(data), data.ranked)[:2]
 
 
 def test_the_more_is_detected_the_darker_the_shade_also_of_close_rates() -> None:
