@@ -79,8 +79,6 @@ class PolicySearch(Struct, frozen=True):
     winner: str | None  # field of the best choice; None: none is surely better than chance
     winner_estimate: FittedGuard | None
     """Out of fold, with the choice between the three: the best of their scores is too high."""
-    singles: Mapping[str, tuple[Candidate, Candidate | None]]
-    """By guard: as it stands, and the best of this and its thresholds that keeps to the bounds."""
     line: Sequence[Candidate]
     """The Pareto line in sample, fewest misses first: of no other system are misses, stops, cost
     and latency all at most as large."""
@@ -107,13 +105,9 @@ def search_policies(
     standing, fitted, system = contests.values()
     line: dict[_Point, _Stages] = {}
     singles = list(_singles(data))
-    by_guard = {}
-    for column, (price, systems) in zip(data.columns, singles, strict=True):
+    for price, systems in singles:
         standing.enter(price, systems[:1])
         fitted.enter(price, systems[1:])
-        own, (stages, stops) = _Contest(data), systems[0]
-        own.enter(price, systems)
-        by_guard[column.name] = data.candidate(data.point(stops, price), stages), own.best
     for price, systems in chain(singles, _pairs(data), _escalations(data)):
         system.enter(price, systems)
         points = {data.point(stops, price): stages for stages, stops in systems[::-1]}
@@ -132,7 +126,6 @@ def search_policies(
         gain=data.folded.differences(both).get(("single", "system")),
         winner=winner[0] if winner else None,
         winner_estimate=winner[1] if winner else None,
-        singles=by_guard,
         line=[data.candidate(point, line[point]) for point in _undominated(line)],
         overlaps=[_overlap(data, *pair) for pair in combinations(data.columns, 2)],
         decisions=len(data.decisions),

@@ -41,9 +41,7 @@ def searched(
 ) -> SystemsData:
     chosen = {"as_it_stands": stands, "with_threshold": moved, "system": system}.get(winner or "")
     estimate = chosen.estimate if chosen else None
-    found = PolicySearch(
-        stands, moved, system, moved, None, winner, estimate, {}, line, [], 60, 0, {}
-    )
+    found = PolicySearch(stands, moved, system, moved, None, winner, estimate, line, [], 60, 0, {})
     needs = Requirements(**bounds)
     return SystemsData(RUN, Opinion(), STATED_CONFIDENCE, needs, ["a", "b", "c"], {}, found, ["b"])
 
