@@ -32,7 +32,7 @@ from aegish_dist.cli.options import (
 )
 from aegish_dist.cli.printing import note, on_terminal, shown, to_file
 from aegish_dist.core.estimate import Judgement
-from aegish_dist.core.metric import METRICS_WITH_THRESHOLD, SCORES_WITH_THRESHOLD
+from aegish_dist.core.metric import SCORES_WITH_THRESHOLD, TARGET_METRICS
 from aegish_dist.core.text import did_you_mean
 from aegish_dist.files import is_stream
 from aegish_dist.findings.leaderboard import gated
@@ -69,7 +69,7 @@ def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dic
         name = _IN_COLUMNS.get(name.upper(), name)
         if name in found:
             raise click.BadParameter(f"'{name}' has two thresholds")
-        known = METRICS_WITH_THRESHOLD + SCORES_WITH_THRESHOLD
+        known = TARGET_METRICS + SCORES_WITH_THRESHOLD
         if name not in known:
             hint = did_you_mean(name, known, f"choose from {', '.join(known)}")
             raise click.BadParameter(f"'{name}' is no metric of which more is better: {hint}")

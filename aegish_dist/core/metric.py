@@ -49,18 +49,7 @@ LESS_IS_BETTER = frozenset(
 TARGET_METRICS = tuple(
     metric for metric in Metric if metric not in LESS_IS_BETTER and metric is not Metric.AUROC
 )
-METRICS_WITH_THRESHOLD = (
-    *COMPARED,
-    Metric.ACCURACY,
-    Metric.DETECTION_RATE_MACRO,
-    Metric.COVERAGE,
-    Metric.SCORE_WORST,
-    Metric.SCORE_BEST,
-    Metric.DETECTION_RATE_WORST,
-    Metric.DETECTION_RATE_BEST,
-    Metric.ACCEPTANCE_RATE_WORST,
-    Metric.ACCEPTANCE_RATE_BEST,
-)
+"""Which a target or a gate may ask a least value of."""
 MAX_FPRS = (0.005, 0.01, 0.02, 0.05)
 """At which detection rates are estimated."""
 DETECTION_RATES_AT_FPR = {max_fpr: f"detection_rate_at_fpr_{max_fpr:g}" for max_fpr in MAX_FPRS}
