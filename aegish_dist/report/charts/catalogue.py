@@ -5,27 +5,22 @@ from types import MappingProxyType
 
 from aegish_dist.core.text import JsonObject
 from aegish_dist.errors import ReportError
-from aegish_dist.findings.leaderboard import RankedModel
-from aegish_dist.report.charts.heat_map import heat_map
-from aegish_dist.report.charts.ranking import ranking
-from aegish_dist.report.charts.roc import roc
-from aegish_dist.report.charts.scatter import scatter
+from aegish_dist.report.charts import heat_map, ranking, roc, scatter
 from aegish_dist.report.charts.vega_lite import (
     Chart,
     NoChart,
     drawn,
     whole_specification,
 )
-from aegish_dist.report.charts.words import apart, small_print
+from aegish_dist.report.charts.words import small_print
 from aegish_dist.report.data import ReportData
 
-_Make = Callable[[str, ReportData, Sequence[RankedModel]], Chart | NoChart]
-CHARTS: Mapping[str, tuple[str, _Make]] = MappingProxyType(
+CHARTS: Mapping[str, tuple[str, Callable[[ReportData], Chart | NoChart]]] = MappingProxyType(
     {
-        "ranking": ("Ranked models: score, interval, tie groups.", ranking),
-        "score-by-cost": ("Score against cost, Pareto line.", scatter),
-        "roc": ("Detection over false positives at any threshold, with intervals.", roc),
-        "category-heat-map": ("Detection by category, with intervals.", heat_map),
+        ranking.NAME: ("Ranked models: score, interval, tie groups.", ranking.chart),
+        scatter.NAME: ("Score against cost, Pareto line.", scatter.chart),
+        roc.NAME: ("Detection over false positives at any threshold, with intervals.", roc.chart),
+        heat_map.NAME: ("Detection by category, with intervals.", heat_map.chart),
     }
 )
 """By name, in the order of lists and files: what a plot shows, and the function that makes it."""
@@ -35,7 +30,7 @@ def make_chart(data: ReportData, name: str) -> Chart | NoChart:
     """Make one plot of a report."""
     if name not in CHARTS:
         raise ReportError(f"there is no plot '{name}': {', '.join(CHARTS)}")
-    return CHARTS[name][1](name, data, apart(data)[0])
+    return CHARTS[name][1](data)
 
 
 def chart_specification(data: ReportData, name: str) -> JsonObject:

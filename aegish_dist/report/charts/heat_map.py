@@ -25,6 +25,7 @@ from aegish_dist.report.charts.vega_lite import (
 )
 from aegish_dist.report.charts.words import (
     DETECTION,
+    apart,
     foreign_words,
     interval_note,
     percent,
@@ -41,12 +42,16 @@ _HEADING_LINES = 3
 _PARTS = re.compile("[^-]*-|[^-]+")
 
 
-def heat_map(name: str, _: ReportData, entries: Sequence[RankedModel]) -> Chart | NoChart:
+NAME = "category-heat-map"
+
+
+def chart(data: ReportData) -> Chart | NoChart:
     """Return the detection rate of each model in each category."""
+    entries, _ = apart(data)
     categories = category_names(entries)
     known = [entry for entry in entries if entry.categories]
     if not categories:
-        return NoChart(name, "the run has no category")
+        return NoChart(NAME, "the run has no category")
     names = row_names(known)
     headings = [_heading(known, category) for category in categories]
     cells = []
@@ -82,7 +87,7 @@ def heat_map(name: str, _: ReportData, entries: Sequence[RankedModel]) -> Chart 
     description = _heat_in_words(known, categories)
     left = widest(names) + 12
     title = "Detection rate by category (%)"
-    return Chart(name, title, caption, description, body, left, left + width)
+    return Chart(NAME, title, caption, description, body, left, left + width)
 
 
 def _band(field: str, names: Sequence[str], **look: Any) -> JsonObject:

@@ -95,12 +95,16 @@ def _intervals(rows: Sequence[Mapping[str, Any]]) -> JsonObject:
     )
 
 
-def ranking(name: str, data: ReportData, entries: Sequence[RankedModel]) -> Chart | NoChart:
+NAME = "ranking"
+
+
+def chart(data: ReportData) -> Chart | NoChart:
     """Return the ranked models, by tie groups: interval of the score, its target, both rates."""
+    entries, baselines = apart(data)
     known = [entry for entry in entries if SCORE.read(entry).value is not None]
     if not known:
-        return NoChart(name, "no model has a score")
-    baselines, names = apart(data)[1], row_names(known)
+        return NoChart(NAME, "no model has a score")
+    names = row_names(known)
     rows = _ranking_rows(known, names, data.targets)
     layers = [
         _intervals(rows),
@@ -125,7 +129,7 @@ def ranking(name: str, data: ReportData, entries: Sequence[RankedModel]) -> Char
         left_out_note(entries, known, lambda _: f"no {SCORE.name}"),
     )
     description = described(known, [SCORE, DETECTION, ACCEPTANCE])
-    return Chart(name, "Ranking by aegish score", caption, description, *placed)
+    return Chart(NAME, "Ranking by aegish score", caption, description, *placed)
 
 
 _RANKING_PX = 260.0

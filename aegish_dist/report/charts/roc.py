@@ -78,16 +78,20 @@ class _Curve(Struct, frozen=True):
         return any(0 < detected < 100 for _, detected in self.own)
 
 
-def roc(name: str, data: ReportData, entries: Sequence[RankedModel]) -> Chart | NoChart:
+NAME = "roc"
+
+
+def chart(data: ReportData) -> Chart | NoChart:
     """Return detection over false positive rates at any threshold, a curve for each model."""
     guards, opinion = data.guards, data.snapshot.opinion
     if guards is None or opinion is None:
         reason = "it takes the verdicts that count now, not those of an older snapshot"
-        return NoChart(name, reason)
+        return NoChart(NAME, reason)
+    entries, baseline_entries = apart(data)
     curves = sorted(_curves(guards, entries), key=lambda curve: -(curve.rates.auroc.value or 0))
     if not curves:
-        return NoChart(name, "no model has scored malicious and harmless commands")
-    baselines = [curve for curve in _curves(guards, apart(data)[1]) if curve.tells]
+        return NoChart(NAME, "no model has scored malicious and harmless commands")
+    baselines = [curve for curve in _curves(guards, baseline_entries) if curve.tells]
     stands = 0 if opinion.rule.is_detection(OutcomeDetail.WARN) else 1
     frame = _frame([*curves[:_COLORED], *baselines])
     layers, unlabelled = _layers(frame, curves, baselines, stands)
@@ -108,7 +112,7 @@ def roc(name: str, data: ReportData, entries: Sequence[RankedModel]) -> Chart | 
     areas = [f"{foreign_words(c.entry.model)} {with_interval(c.rates.auroc)}" for c in curves]
     title = "Detection rate over false positive rate (ROC)"
     description = f"AUROC: {'; '.join(areas)}."
-    return frame.chart(name, title, caption, description, layers, values=_TICKS)
+    return frame.chart(NAME, title, caption, description, layers, values=_TICKS)
 
 
 def _layers(

@@ -72,18 +72,22 @@ class _Point(Struct, frozen=True):
     seen: Estimate  # the score with its interval
 
 
-def scatter(name: str, data: ReportData, entries: Sequence[RankedModel]) -> Chart | NoChart:
+NAME = "score-by-cost"
+
+
+def chart(data: ReportData) -> Chart | NoChart:
     """Return score against cost, in which a line joins the models that none beats."""
+    entries, baselines = apart(data)
     known = list(_points(entries))
     if not known:
-        return NoChart(name, f"no model has both {COST.name} and {SCORE.name}")
+        return NoChart(NAME, f"no model has both {COST.name} and {SCORE.name}")
     if len({point.cost for point in known}) < 2:
-        return NoChart(name, f"no two models differ in {COST.name}")
+        return NoChart(NAME, f"no two models differ in {COST.name}")
     least = least_drawn([point.score for point in known])
     points = [point for point in known if point.score >= least]
     far = [point.entry for point in known if point.score < least]
     drawn = [point.entry for point in points]
-    aims, baselines = SCORE.aims(data.targets), apart(data)[1]
+    aims = SCORE.aims(data.targets)
     frame, numbered, best = _frame(points, aims), _numbered(points), pareto(points)
     lines = {
         _PARETO: _steps(frame, best),
@@ -112,7 +116,7 @@ def scatter(name: str, data: ReportData, entries: Sequence[RankedModel]) -> Char
     on_line = listed([point.entry.model for point in best])
     description = f"{described(drawn, [SCORE, COST])} On the Pareto line: {on_line}."
     title = "Aegish score against cost"
-    return frame.chart(name, title, caption, description, layers)
+    return frame.chart(NAME, title, caption, description, layers)
 
 
 def _numbers_note(numbered: Sequence[_Point]) -> str:

@@ -23,10 +23,8 @@ from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.text import counted, printable
 from aegish_dist.errors import ConfigError
 from aegish_dist.findings.comparison import ComparisonData, DirectedDifference, result_of
-from aegish_dist.report.charts.roc import roc
-from aegish_dist.report.charts.scatter import scatter
+from aegish_dist.report.charts import roc, scatter
 from aegish_dist.report.charts.vega_lite import Chart, converter, themed_svg
-from aegish_dist.report.charts.words import apart
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.first_screen import details, first_screen, state
 from aegish_dist.report.layout import (
@@ -104,10 +102,6 @@ def _policy(style: str, script: str) -> str:
     )
 
 
-BESIDE_THE_SUMMARY = "score-by-cost"
-"""The chart that shows what to take."""
-
-
 def page_charts(data: ReportData) -> list[tuple[Chart, str]]:
     """Return the plots of the HTML report with their SVG, which takes its colours from the page.
 
@@ -117,15 +111,14 @@ def page_charts(data: ReportData) -> list[tuple[Chart, str]]:
         converter()
     except ConfigError:
         return []
-    models = apart(data)[0]
     # The others are tables of the page, or say less there.
-    made = (scatter(BESIDE_THE_SUMMARY, data, models), roc("roc", data, models))
+    made = (scatter.chart(data), roc.chart(data))
     return [(each, themed_svg(each)) for each in made if isinstance(each, Chart)]
 
 
 def figures(charts: Sequence[tuple[Chart, str]], *, beside: bool) -> str:
     """Return as HTML the figure that stands beside the summary, or the others."""
-    wanted = [each for each in charts if (each[0].name == BESIDE_THE_SUMMARY) is beside]
+    wanted = [each for each in charts if (each[0].name == scatter.NAME) is beside]
     return "".join(figure(*each) for each in wanted)
 
 
