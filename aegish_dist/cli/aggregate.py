@@ -6,7 +6,7 @@ from aegish_dist.cli.command import advanced, command
 from aegish_dist.cli.opinions import note_overlay, with_opinion_options
 from aegish_dist.cli.options import as_json, open_run, run_id, without_collector
 from aegish_dist.cli.printing import note, say, say_json
-from aegish_dist.core.text import counted
+from aegish_dist.core.text import JsonObject, counted
 from aegish_dist.findings.snapshot import Snapshot
 from aegish_dist.pipeline.aggregate import aggregate as aggregate_run
 from aegish_dist.pipeline.opinions import load_opinions
@@ -46,7 +46,7 @@ def _line(run_id: str, snapshot: Snapshot) -> str:
     )
 
 
-def document(snapshot: Snapshot) -> dict[str, object]:
+def document(snapshot: Snapshot) -> JsonObject:
     """Return the machine interface of a snapshot."""
     return {
         "run_id": snapshot.run_id,

@@ -20,6 +20,7 @@ from aegish_dist.cli.options import (
 from aegish_dist.cli.printing import note, say, say_json, say_lines, say_table
 from aegish_dist.cli.workspace import catalog_models, open_workspace
 from aegish_dist.core.model import Price, Rate
+from aegish_dist.core.text import JsonObject
 from aegish_dist.models.catalog import ListedModel, missing_key
 from aegish_dist.opinions.opinion_files import render_rule
 from aegish_dist.opinions.scoring import RULES
@@ -149,7 +150,7 @@ def _rate(rate: Rate) -> str:
     return f"{rate.base.normalize():f}" + ("+" if rate.tiers else "")
 
 
-def _document(model: ListedModel, environ: dict[str, str]) -> dict[str, object]:
+def _document(model: ListedModel, environ: dict[str, str]) -> JsonObject:
     spec = model.spec
     entry = model.entry
     price = model.spec.price

@@ -11,7 +11,7 @@ from aegish_dist.cli.options import OneOf, Utf8, as_json, completes, open_store
 from aegish_dist.cli.printing import note, say, say_json, say_lines, say_table
 from aegish_dist.core.run import RunDataset
 from aegish_dist.core.sample import Dataset, TrueLabel
-from aegish_dist.core.text import counted
+from aegish_dist.core.text import JsonObject, counted
 from aegish_dist.datasets.bundled import bundled_names, card_of
 from aegish_dist.datasets.draft import Draft, Severity
 from aegish_dist.datasets.duplicates import alike
@@ -71,7 +71,7 @@ def _inline(value: object) -> str:
     return str(value)
 
 
-def _summary(dataset: Dataset) -> dict[str, object]:
+def _summary(dataset: Dataset) -> JsonObject:
     samples = dataset.samples
     return {
         "name": dataset.name,

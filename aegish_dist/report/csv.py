@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -19,7 +19,7 @@ _FORMULA = re.compile(
 and in some countries a semicolon separates cells."""
 
 
-def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+def csv_text(columns: Sequence[str], rows: Iterable[JsonObject]) -> str:
     """Return these columns of rows as CSV; what is absent is empty, texts suit spreadsheets."""
     target = io.StringIO(newline="")
     writer = csv.DictWriter(target, columns, restval="", extrasaction="ignore")

@@ -1,13 +1,12 @@
 """The subject of a report: its head, what its numbers depend on, and commands that repeat it."""
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from decimal import Decimal
-from typing import Any
 
 from aegish_dist.core.model import CallParameters, ModelSpec, Price, Rate
 from aegish_dist.core.run import Run, is_arm_of
-from aegish_dist.core.text import known, printable_line_of_json, shortened
+from aegish_dist.core.text import JsonObject, known, printable_line_of_json, shortened
 from aegish_dist.findings.snapshot import Snapshot
 from aegish_dist.opinions.opinion import AEGISH_TARGETS, Opinion, policy_documents
 from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES
@@ -142,7 +141,7 @@ def _opinion(snapshot: Snapshot) -> str:
     return ", ".join(parts)
 
 
-def _made_under(opinion: Opinion | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _made_under(opinion: Opinion | None) -> Iterator[tuple[str, JsonObject]]:
     """Yield name, version and fingerprint of each part of an opinion, by the word for the part."""
     provenance = {} if opinion is None else opinion.provenance
     for part, made in provenance.items():

@@ -1,10 +1,9 @@
 """A published table and what follows from it: intervals, tie groups, pairs, a run beside it."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-from aegish_dist.core.text import printable_json
+from aegish_dist.core.text import JsonObject, printable_json
 from aegish_dist.findings.leaderboard import RankedModel, ranked_entries
 from aegish_dist.report.layout import (
     COMPARED_TITLES,
@@ -36,7 +35,7 @@ _LEGEND = (
 
 
 def render_reproduction(
-    document: Mapping[str, Any], *, as_json: bool, width: int | None = None, color: bool = False
+    document: JsonObject, *, as_json: bool, width: int | None = None, color: bool = False
 ) -> str:
     """Return what follows from a table as text; width and colour are for tables."""
     if as_json:
@@ -47,7 +46,7 @@ def render_reproduction(
     return draw_table(Report(title, tuple(_facts(document)), shown, _LEGEND), width, color)
 
 
-def _facts(document: Mapping[str, Any]) -> Iterator[Fact]:
+def _facts(document: JsonObject) -> Iterator[Fact]:
     table = document["table"]
     yield Fact("Source", f"{table['source']}, {table['published']}. {table['licence']}")
     verdicts = Counter(pair["verdict"] for pair in document["pairs"])
@@ -56,7 +55,7 @@ def _facts(document: Mapping[str, Any]) -> Iterator[Fact]:
         yield Fact("Pairs", ", ".join(counts))
 
 
-def _guards(document: Mapping[str, Any]) -> Section:
+def _guards(document: JsonObject) -> Section:
     entries = ranked_entries(document)
     metrics = [
         name for name in _TITLES if any(entry.metric(name).value is not None for entry in entries)
@@ -68,9 +67,7 @@ def _guards(document: Mapping[str, Any]) -> Section:
     return Section.of("Guards", ("#", "guard", *columns), rows, keys=2)
 
 
-def _row(
-    entry: RankedModel, published: Mapping[str, Any], metrics: Sequence[str]
-) -> Iterator[Cell]:
+def _row(entry: RankedModel, published: JsonObject, metrics: Sequence[str]) -> Iterator[Cell]:
     yield entry.place
     yield entry.model
     spans = published["right"]
@@ -83,7 +80,7 @@ def _row(
         yield estimate_cell(entry.metric(name))
 
 
-def _pairs(document: Mapping[str, Any]) -> Section:
+def _pairs(document: JsonObject) -> Section:
     rows: list[Sequence[Cell]] = []
     for pair in document["pairs"]:
         if pair["verdict"] == "differ":
@@ -99,7 +96,7 @@ def _pairs(document: Mapping[str, Any]) -> Section:
     return Section.of(title, ("guard", *headings), rows)
 
 
-def _beside(document: Mapping[str, Any]) -> Section:
+def _beside(document: JsonObject) -> Section:
     headings = [TableCell(title, INTERVAL) for title in _BESIDE.values()]
     rows = []
     for row in document["models"]:
@@ -110,7 +107,7 @@ def _beside(document: Mapping[str, Any]) -> Section:
     return Section.of(f"Run {document['run_id']} minus published", ("guard", *headings), rows)
 
 
-def _difference(found: Mapping[str, Any]) -> TableCell:
+def _difference(found: JsonObject) -> TableCell:
     verdict = found.get("verdict") or ""
     text = f"{verdict} {format_difference(found['difference'])}".strip()
     interval = format_interval(found["ci_low"], found["ci_high"], format_difference)

@@ -1,6 +1,6 @@
 """From a snapshot to a report: its sections in order, its legend, and its few sentences."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain
 
 from aegish_dist.core.estimate import LEVEL, Difference
@@ -130,13 +130,7 @@ def build_report(data: ReportData, names: Collection[str] = BRIEF) -> Report:
     left_out = [f"Left out, without content: {empty}."] if empty else []
     return Report(
         title=f"Report on run {data.run.run_id}",
-        facts=(
-            Fact("Run", state_line(data)),
-            *first_screen(data),
-            *(Fact("Warning", each) for each in warnings(data)),
-            *details(data),
-            *head(data),
-        ),
+        facts=(*_opening(data), *details(data), *head(data)),
         sections=tuple(section for sections in found.values() for section in sections),
         legend=(score, *left_out, *legend),
         source=source(data),
@@ -173,17 +167,20 @@ def one_screen(data: ReportData, *, commands: bool = True) -> Report:
         quality.overlay_section(data.effect),
         Section.of("Details", (), (), remarks=below),
     )
-    noted = (*warnings(data), *failed)
     return Report(
         title=f"Report on run {data.run.run_id}",
-        facts=(
-            Fact("Run", state_line(data)),
-            *first_screen(data),
-            *(Fact("Warning", each) for each in noted),
-        ),
+        facts=(*_opening(data), *(Fact("Warning", each) for each in failed)),
         sections=tuple(filter(_says_something, sections)),
         legend=(),
     )
+
+
+def _opening(data: ReportData) -> Iterator[Fact]:
+    """Yield what every form of a report begins with."""
+    yield Fact("Run", state_line(data))
+    yield from first_screen(data)
+    for warning in warnings(data):
+        yield Fact("Warning", warning)
 
 
 def named_sections(data: ReportData, names: Collection[str]) -> dict[str, list[Section]]:

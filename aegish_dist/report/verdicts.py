@@ -64,7 +64,7 @@ OF_SAMPLE = ("dataset", "command", "target", "category", "cluster", "simulated",
 """Fields of a record that say the same of every verdict about a sample."""
 
 
-def listing_json(head: Mapping[str, Any], parts: Iterable[ListedPart]) -> Iterator[str]:
+def listing_json(head: JsonObject, parts: Iterable[ListedPart]) -> Iterator[str]:
     """Yield one JSON document in ASCII: `verdicts`, and `more`, how many the limit left out."""
     columns = _columns(head)
     values = attrgetter(*columns)
@@ -80,7 +80,7 @@ def listing_json(head: Mapping[str, Any], parts: Iterable[ListedPart]) -> Iterat
     yield f'\n],\n"more": {more}}}\n'
 
 
-def listing_csv(head: Mapping[str, Any], parts: Iterable[ListedPart]) -> Iterator[str]:
+def listing_csv(head: JsonObject, parts: Iterable[ListedPart]) -> Iterator[str]:
     """Yield CSV (RFC 4180) with a header; unknown is empty.
 
     Foreign text that a spreadsheet would compute gets a leading `'`. Each row ends with the rule
@@ -96,7 +96,7 @@ def listing_csv(head: Mapping[str, Any], parts: Iterable[ListedPart]) -> Iterato
         yield _csv_lines([*_cells(row), *source] for row in rows)
 
 
-def _columns(head: Mapping[str, Any]) -> tuple[str, ...]:
+def _columns(head: JsonObject) -> tuple[str, ...]:
     return (*COLUMNS, BEFORE) if "opinion_before" in head else COLUMNS
 
 

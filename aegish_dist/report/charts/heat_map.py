@@ -1,7 +1,7 @@
 """The heat map of categories."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from aegish_dist.core.estimate import Estimate
@@ -115,9 +115,7 @@ def _cell(seen: Estimate) -> JsonObject:
     return {"rate": seen.value, "value": value, "interval": interval}
 
 
-def _cell_layers(
-    cells: Sequence[Mapping[str, Any]], bounds: Sequence[float]
-) -> Iterator[JsonObject]:
+def _cell_layers(cells: Sequence[JsonObject], bounds: Sequence[float]) -> Iterator[JsonObject]:
     ends = [100 * bound for bound in bounds]
     shade = {
         "condition": {"test": "datum.rate === null", "value": BAND},

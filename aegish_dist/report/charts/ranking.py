@@ -1,6 +1,6 @@
 """The ranked models, a row each: interval of the score, its target, both rates."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from aegish_dist.core.estimate import Estimate
@@ -77,14 +77,14 @@ def _rows_body(
     return body, left, left + _RANKING_PX + right
 
 
-def _text(rows: Sequence[Mapping[str, Any]], field: str, at: float, **style: Any) -> JsonObject:
+def _text(rows: Sequence[JsonObject], field: str, at: float, **style: Any) -> JsonObject:
     """Return a column of texts, at a number of pixels."""
     look = {"align": "left"} | style
     text = {"field": field, "type": "nominal"}
     return layer(rows, "text", look, x={"value": at}, y=_ROW, text=text)
 
 
-def _intervals(rows: Sequence[Mapping[str, Any]]) -> JsonObject:
+def _intervals(rows: Sequence[JsonObject]) -> JsonObject:
     return layer(
         [row for row in rows if row["low"] is not None],
         "rule",

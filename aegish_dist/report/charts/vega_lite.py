@@ -256,9 +256,7 @@ def _themed_tag(tag: str) -> str:
     return _COLOR.sub(lambda found: f'="var(--chart-{VARIABLES[found[1]]}, {found[1]})"', shorter)
 
 
-def layer(
-    rows: Sequence[Mapping[str, Any]], mark: str, style: JsonObject, **encoding: Any
-) -> JsonObject:
+def layer(rows: Sequence[JsonObject], mark: str, style: JsonObject, **encoding: Any) -> JsonObject:
     """Return a layer with the rows that it draws."""
     return {
         "data": {"values": list(rows)},

@@ -36,7 +36,7 @@ import msgspec
 
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.text import printable, printable_lines, shortened
+from aegish_dist.core.text import JsonObject, printable, printable_lines, shortened
 from aegish_dist.opinions.verdict_query import NUMBERS, TEXTS, UNKNOWN, GridPart
 from aegish_dist.report.layout import Section
 from aegish_dist.report.page.tables import TableStyle, table, text
@@ -85,7 +85,7 @@ def pack_texts(part: GridPart, shape: GridShape) -> list[bytes]:
     return [packed([as_json(_blob(part, places))]) for places in blobs]
 
 
-def _blob(part: GridPart, places: Sequence[tuple[int, int]]) -> dict[str, object]:
+def _blob(part: GridPart, places: Sequence[tuple[int, int]]) -> JsonObject:
     cell_of = {verdict: cell for cell, verdict in places}
     columns = {name: [part.texts[name][verdict] for _, verdict in places] for name in TEXTS}
     failed = [each for each in part.attempts if each.verdict in cell_of]
@@ -192,15 +192,15 @@ def _slices(parts: Iterable[PackedPart], shape: GridShape, name: str) -> Iterato
             yield part.numbers[name][model * width : (model + 1) * width]
 
 
-def _commands(parts: Sequence[PackedPart], shape: GridShape) -> dict[str, object]:
+def _commands(parts: Sequence[PackedPart], shape: GridShape) -> JsonObject:
     """Return the columns of commands; names that repeat as places in a list of them."""
     whole = {
         name: [value for part in parts for value in part.commands[name]]
         for name in ("id", "text", "dataset", "target", "category", "cluster", "excluded")
     }
-    coded: dict[str, object] = {name: whole[name] for name in ("id", "text", "excluded")}
+    coded: JsonObject = {name: whole[name] for name in ("id", "text", "excluded")}
     coded["malicious"] = [int(target == TrueLabel.MALICIOUS) for target in whole["target"]]
-    names: dict[str, object] = {}
+    names: JsonObject = {}
     for kind in ("dataset", "category", "cluster"):
         known = sorted({str(name) for name in whole[kind]} - {""})
         places = {name: place for place, name in enumerate(known)} | {"": UNKNOWN}
