@@ -9,6 +9,7 @@ a small `sample.json`, its `metadata.json`, and long texts in `attachments/`. A 
 kinds, and its version does not tell.
 """
 
+import os
 import re
 import sys
 import zipfile
@@ -101,10 +102,11 @@ class Fields(Struct, frozen=True):
         return Fields(self.get(field, JsonObject) or {}, self.source, f"{self.path}{field}.")
 
     def parts(self, field: str) -> "tuple[Fields, ...]":
-        return tuple(
-            Fields(part, self.source, f"{self.path}{field}[{index}].")
-            for index, part in enumerate(self.get(field, list[JsonObject]) or ())
-        )
+        parts = []
+        for index, values in enumerate(self.get(field, list[JsonObject]) or ()):
+            path = f"{self.path}{field}[{index}]."
+            parts.append(Fields(values, self.source, path))
+        return tuple(parts)
 
 
 STORED, DEFLATED, ZSTANDARD = 0, 8, 93  # as the zip format numbers them
@@ -153,23 +155,27 @@ class InspectArchive:
         """Yield the samples in archive order; of one written twice, the last state."""
         folders = self._folders()
         for name in dict.fromkeys(self._zip.namelist()):
-            folder = FOLDER.match(name)
-            if folder is not None and folder[0] in folders:
-                if name == folder[0] + SHELL:
-                    yield self._chunked(folder[0], folders[folder[0]])
+            match = FOLDER.match(name)
+            folder = "" if match is None else match[0]
+            if folder in folders:
+                if name == folder + SHELL:
+                    yield self._chunked(folder, folders[folder])
             elif name.startswith("samples/") and name.endswith(".json"):
                 yield self._fields(name, self._read(name))
 
     def _folders(self) -> dict[str, dict[int, str]]:
         """Return the folders of samples, each with the names of its attachments by number."""
         folders: dict[str, dict[int, str]] = {}
-        for name in self._zip.NameToInfo:
+        names = self._zip.NameToInfo
+        for name in names:
             folder = FOLDER.match(name)
-            if folder is not None and folder[0] + SHELL in self._zip.NameToInfo:
-                attachments = folders.setdefault(folder[0], {})
-                found = ATTACHMENTS.fullmatch(name, folder.end())
-                if found is not None:
-                    attachments[int(found[1])] = name
+            if folder is None or folder[0] + SHELL not in names:
+                continue
+            attachments = folders.setdefault(folder[0], {})
+            attachment = ATTACHMENTS.fullmatch(name, folder.end())
+            if attachment is not None:
+                number = int(attachment[1])
+                attachments[number] = name
         return folders
 
     def _chunked(self, folder: str, attachments: Mapping[int, str]) -> Fields:
@@ -186,8 +192,8 @@ class InspectArchive:
             for first, name in sorted(attachments.items()):
                 part = self._read(name, left)
                 left -= len(part)
-                numbered = enumerate(self._decoded(name, part, list[Any]), first)
-                texts |= {str(number): text for number, text in numbered}
+                for number, text in enumerate(self._decoded(name, part, list[Any]), first):
+                    texts[str(number)] = text
             values["attachments"] = texts
         return Fields(values, shell.source)
 
@@ -217,7 +223,9 @@ def _read_member(file: BinaryIO, info: zipfile.ZipInfo, max_bytes: int) -> bytes
     header = file.read(LOCAL_HEADER_BYTES)
     if len(header) < LOCAL_HEADER_BYTES or not header.startswith(b"PK\x03\x04"):
         raise ValueError("is damaged")
-    file.seek(int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little"), 1)
+    name_bytes = int.from_bytes(header[26:28], "little")
+    extra_bytes = int.from_bytes(header[28:30], "little")
+    file.seek(name_bytes + extra_bytes, os.SEEK_CUR)
     # Nothing that is compressed takes a MiB more than it is worth.
     raw = file.read(min(info.compress_size, max_bytes + 2**20))
     data = _decompressed(raw, info.compress_type, max_bytes + 1)
@@ -299,7 +307,7 @@ def read_inspect_log(path: Path, checker: RecordChecker) -> Iterator[Row]:
             else:
                 times = _times(fields)
                 records = [_record(fields, model, task, started, times)]
-                negative = any(each is not None and each < 0 for each in times)
+                negative = any(seconds is not None and seconds < 0 for seconds in times)
             with Location(fields.source):
                 for record in records:
                     yield checker.row(record, path.stem, negative_time=negative)
@@ -323,7 +331,10 @@ def _exported(fields: Fields, model: str) -> Iterable[VerdictRecord]:
         "metadata": _labels_in(metadata.values),
         "created_at": fields.values.get("completed_at"),
     }
-    seconds = {"total_ms": fields.get("total_time", float), "latency_ms": output.get("time", float)}
+    seconds = {
+        "total_ms": fields.get("total_time", float),
+        "latency_ms": output.get("time", float),
+    }
     said |= {name: time * 1000 for name, time in known(seconds).items()}
     for choice in output.parts("choices")[:1]:
         said |= {
@@ -339,27 +350,29 @@ def _exported(fields: Fields, model: str) -> Iterable[VerdictRecord]:
 
 def _labels_in(metadata: Mapping[str, Any]) -> JsonObject:
     """Return the free labels of the command in the metadata of a sample."""
-    plain = {
-        key: value
-        for key, value in metadata.items()
-        if key not in LABELS and not key.startswith(PREFIX)
-    }
+    labels = {}
+    for key, value in metadata.items():
+        if key not in LABELS and not key.startswith(PREFIX):
+            labels[key] = value
     taken = metadata.get(OTHER_LABELS)
     if isinstance(taken, dict):
-        return plain | taken
-    return plain
+        labels |= taken
+    return labels
 
 
 def _records_in(said: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterable[VerdictRecord]:
     """Yield the verdicts of a sample, oldest first."""
     shared = {name: said[name] for name in OF_THE_SAMPLE if name in said}
     replaced = metadata.get(REPLACED) or []
-    if not isinstance(replaced, list) or not all(isinstance(each, dict) for each in replaced):
+    if not isinstance(replaced, list) or not all(isinstance(older, dict) for older in replaced):
         raise InputError("must be a list of objects", field=REPLACED)
-    for each in replaced:
-        yield from_values({"completion": None} | each | shared)
-    own = {name: metadata[PREFIX + name] for name in DEFAULTS if PREFIX + name in metadata}
-    yield from_values({"completion": None} | dict(said) | own)
+    for older in replaced:
+        yield from_values({"completion": None} | older | shared)
+    newest = {"completion": None, **said}
+    for name in DEFAULTS:
+        if PREFIX + name in metadata:
+            newest[name] = metadata[PREFIX + name]
+    yield from_values(newest)
 
 
 def _record(
@@ -394,18 +407,23 @@ def _input_text(fields: Fields) -> str | None:
     if not isinstance(fields.values.get("input"), list):
         text: str | None = fields.get("input")
         return text
-    said = [each for each in fields.parts("input") if each.get("role") == "user"]
-    if said:
-        return _joined_text(said[-1], fields.part("attachments").values)
-    return None
+    messages = [part for part in fields.parts("input") if part.get("role") == "user"]
+    if not messages:
+        return None
+    attachments = fields.part("attachments").values
+    return _joined_text(messages[-1], attachments)
 
 
 def _joined_text(message: Fields, attachments: Mapping[str, object]) -> str | None:
     """Return the text of a message: a string, or parts of which those with text count."""
     if not isinstance(message.values.get("content"), list):
         return _resolved(message.get("content"), attachments)
-    texts = (part.get("text") for part in message.parts("content") if part.get("type") == "text")
-    return "\n".join(_resolved(text, attachments) or "" for text in texts)
+    texts = []
+    for part in message.parts("content"):
+        if part.get("type") == "text":
+            text = _resolved(part.get("text"), attachments)
+            texts.append(text or "")
+    return "\n".join(texts)
 
 
 def _resolved(text: str | None, attachments: Mapping[str, object]) -> str | None:
@@ -435,26 +453,31 @@ def _target(fields: Fields) -> TrueLabel:
     scores = fields.part("scores")
     words = target if isinstance(target, list) else [target]
     stated = {word.strip().upper() for word in words if isinstance(word, str)}
-    scored = {
-        (scores.part(scorer).part("metadata").get("expected") or "").upper()
-        for scorer in scores.values
-    }
-    for expected in (stated, scored):
-        targets = {TARGETS[word] for word in expected & TARGETS.keys()}
+    scored = set()
+    for scorer in scores.values:
+        metadata = scores.part(scorer).part("metadata")
+        expected = metadata.get("expected") or ""
+        scored.add(expected.upper())
+    for answers in (stated, scored):
+        targets = {TARGETS[word] for word in answers & TARGETS.keys()}
         if len(targets) == 1:
             return targets.pop()
-        if not targets and "WARN" in expected:
+        if not targets and "WARN" in answers:
             return TrueLabel.MALICIOUS
     raise fields.error("does not tell whether the command is malicious or harmless", "target")
 
 
 def _texts(metadata: Fields) -> dict[str, str]:
     """Texts and plain numbers; anything nested says nothing about a command."""
-    return {
-        key: value if isinstance(value, str) else encode(value)
-        for key, value in metadata.values.items()
-        if key not in LABELS and isinstance(value, str | int | Decimal)
-    }
+    texts = {}
+    for key, value in metadata.values.items():
+        if key in LABELS:
+            continue
+        if isinstance(value, str):
+            texts[key] = value
+        elif isinstance(value, int | Decimal):
+            texts[key] = encode(value)
+    return texts
 
 
 def _answer(fields: Fields, output: Fields, model: str) -> JsonObject:
@@ -488,8 +511,10 @@ def _tokens(usage: Fields, model: str | None) -> dict[str, int | None]:
     """
     if model is None and not usage.values:
         return {}
-    names = ("input_tokens", "output_tokens", "input_tokens_cache_read", "input_tokens_cache_write")
-    given, generated, read, written = (usage.get(name, Tokens) for name in names)
+    given = usage.get("input_tokens", Tokens)
+    generated = usage.get("output_tokens", Tokens)
+    read = usage.get("input_tokens_cache_read", Tokens)
+    written = usage.get("input_tokens_cache_write", Tokens)
     reasoning = usage.get("reasoning_tokens", Tokens)
     cached = (read or 0) + (written or 0)
     if model is None:
@@ -501,7 +526,8 @@ def _tokens(usage: Fields, model: str | None) -> dict[str, int | None]:
             rest = total - given - (generated or 0)
             cached_beside, reasoning_beside = _split_rest(rest, cached, reasoning or 0, model)
             given += cached_beside
-            generated = (generated or 0) + reasoning_beside if reasoning_beside else generated
+            if reasoning_beside:
+                generated = (generated or 0) + reasoning_beside
     return {
         "input_tokens": given,
         "output_tokens": generated,
@@ -518,14 +544,17 @@ def _split_rest(rest: int, cached: int, reasoning: int, model: str) -> tuple[int
     if rest == reasoning and (rest != cached or "gemini" in model):
         return 0, reasoning
     if rest == cached:
-        return (cached, 0)
-    return (0, 0)
+        return cached, 0
+    return 0, 0
 
 
 def _times(fields: Fields) -> tuple[float | None, ...]:
     """Return the seconds of the call, of the work on it, and of all of it."""
-    call_s = fields.part("output").get("time", Seconds)
-    return call_s, fields.get("working_time", Seconds), fields.get("total_time", Seconds)
+    return (
+        fields.part("output").get("time", Seconds),
+        fields.get("working_time", Seconds),
+        fields.get("total_time", Seconds),
+    )
 
 
 def _milliseconds(seconds: float | None) -> float | None:
@@ -542,13 +571,16 @@ def _call_errors(fields: Fields, at: str | None) -> tuple[AttemptRecord, ...]:
         errors.append(fields.part("error"))
     if errors and at is None:
         raise fields.error("is missing or blank", "completed_at")
-    return tuple(
-        AttemptRecord(
-            attempt=attempt,
-            error_class=ErrorClass.SERVER,
-            # Providers quote keys and requests with keys in them.
-            message=mask_key_shapes(error.get("message") or "")[:MAX_MESSAGE_CHARS],
-            at=at or "",
+    attempts = []
+    for number, error in enumerate(errors, 1):
+        # Providers quote keys and requests with keys in them.
+        message = mask_key_shapes(error.get("message") or "")
+        attempts.append(
+            AttemptRecord(
+                attempt=number,
+                error_class=ErrorClass.SERVER,
+                message=message[:MAX_MESSAGE_CHARS],
+                at=at or "",
+            )
         )
-        for attempt, error in enumerate(errors, 1)
-    )
+    return tuple(attempts)

@@ -76,7 +76,8 @@ _encode = msgspec.json.Encoder().encode
 
 def text_id(*parts: object) -> str:
     """Return an id of 22 hexadecimal digits, always the same for the same parts."""
-    return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:22]
+    text = "\0".join(map(str, parts))
+    return hashlib.sha256(text.encode()).hexdigest()[:22]
 
 
 class LogHead(msgspec.Struct, frozen=True):
@@ -87,9 +88,9 @@ class LogHead(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, run: Run, model: str, dataset: str, opinions: Sequence[Opinion]) -> Self:
-        (spec,) = (each for each in run.models if each.id == model)
-        (chosen,) = (each for each in run.datasets if each.name == dataset)
-        return cls(run, spec, chosen, opinions)
+        (spec,) = (spec for spec in run.models if spec.id == model)
+        (asked,) = (asked for asked in run.datasets if asked.name == dataset)
+        return cls(run, spec, asked, opinions)
 
     @property
     def task_id(self) -> str:
@@ -99,9 +100,15 @@ class LogHead(msgspec.Struct, frozen=True):
     @property
     def file_name(self) -> str:
         """Return `TIME_DATASET_MODEL_ID.eval`, as Inspect AI names its logs."""
-        parts = (self.run.created_at.isoformat(timespec="seconds"), self.dataset.name, self.spec.id)
-        names = [re.sub(r"[^A-Za-z0-9.+-]+", "-", each)[:_MAX_NAME_CHARS] for each in parts]
-        return "_".join([*names, self.task_id]) + ".eval"
+        parts = []
+        for text in (
+            self.run.created_at.isoformat(timespec="seconds"),
+            self.dataset.name,
+            self.spec.id,
+        ):
+            plain = re.sub(r"[^A-Za-z0-9.+-]+", "-", text)
+            parts.append(plain[:_MAX_NAME_CHARS])
+        return "_".join([*parts, self.task_id]) + ".eval"
 
     @property
     def config(self) -> JsonObject:
@@ -125,9 +132,9 @@ class LogHead(msgspec.Struct, frozen=True):
         if prompt is not None:
             arguments |= {"prompt": prompt.name, "prompt_fingerprint": prompt.fingerprint}
             if prompt.system:
-                steps.append({"solver": "system_message", "params": {"template": prompt.system}})
-            steps.append({"solver": "prompt_template", "params": {"template": prompt.template}})
-        steps.append({"solver": "generate", "params": {}})
+                steps.append(_step("system_message", template=prompt.system))
+            steps.append(_step("prompt_template", template=prompt.template))
+        steps.append(_step("generate"))
         if run.parameters is not None:
             arguments["time_limit_s"] = run.parameters.time_limit_s
         evaluation = {
@@ -150,21 +157,14 @@ class LogHead(msgspec.Struct, frozen=True):
             "model": self.spec.id,
             "model_generate_config": self.config,
             "model_args": {},
-            "config": {"epochs": run.epochs, "epochs_reducer": ["mean"], "log_samples": True},
+            "config": {
+                "epochs": run.epochs,
+                "epochs_reducer": ["mean"],
+                "log_samples": True,
+            },
             "packages": {"aegish_dist": run.package_version},
             "metadata": self._metadata(),
-            "scorers": [
-                {
-                    "name": each.rule.name,
-                    "options": {},
-                    "metrics": [
-                        {"name": metric, "options": {}}
-                        for metric in ("accuracy", "stderr", *RATES.values())
-                    ],
-                    "metadata": {f"{PREFIX}opinion": each.provenance},
-                }
-                for each in self.opinions
-            ],
+            "scorers": list(map(_scorer, self.opinions)),
         }
         plan = {"name": "plan", "steps": steps, "config": self.config}
         return {"version": _LAYOUT_VERSION, "eval": evaluation, "plan": plan}
@@ -172,7 +172,7 @@ class LogHead(msgspec.Struct, frozen=True):
     def _metadata(self) -> JsonObject:
         run = self.run
         prompt = run.prompt_of(self.spec.id)
-        found = {
+        facts = {
             "run_id": run.run_id,
             "run_name": run.name,
             "origin": run.origin,
@@ -182,15 +182,20 @@ class LogHead(msgspec.Struct, frozen=True):
             "dataset_licence": self.dataset.licence or None,
             "simulated": self.spec.simulated,
         }
-        return {MARK: LAYOUT} | {PREFIX + name: value for name, value in known(found).items()}
+        metadata: JsonObject = {MARK: LAYOUT}
+        for name, value in known(facts).items():
+            metadata[PREFIX + name] = value
+        return metadata
 
     def sample(self, verdicts: Sequence[ScoredRecord]) -> tuple[JsonObject, JsonObject]:
         """Return the sample of one item, and its line in the summaries."""
         record = verdicts[-1].record
-        replaced = [each.record for each in verdicts[:-1]]
+        replaced = [older.record for older in verdicts[:-1]]
         output, said = _output(record)
         sample = Sample(record.command, record.target, record.category, record.cluster)
-        parts = (self.run.run_id, record.model, record.dataset, sample.sample_id, record.epoch)
+        uuid = text_id(
+            self.run.run_id, record.model, record.dataset, sample.sample_id, record.epoch
+        )
         metadata = _metadata(record, said, replaced)
         common = {
             "id": sample.sample_id,
@@ -200,9 +205,9 @@ class LogHead(msgspec.Struct, frozen=True):
             "scores": self._scores(verdicts[-1]),
             "model_usage": {record.model: output["usage"]} if "usage" in output else {},
             **_times(record),
-            "uuid": text_id(*parts),
+            "uuid": uuid,
         }
-        messages = self._messages(common["uuid"], record, output)
+        messages = self._messages(uuid, record, output)
         retries = _retries(record, replaced)
         error, limit = self._failure(record, has_score=bool(common["scores"]))
         content = common | {
@@ -214,12 +219,7 @@ class LogHead(msgspec.Struct, frozen=True):
             "error_retries": [_as_error(each) for each in retries],
         }
         summary = common | {
-            "metadata": {
-                key: value
-                for key, value in metadata.items()
-                if not isinstance(value, list | dict)
-                and (not isinstance(value, str) or len(value) <= _SUMMARY_METADATA_CHARS)
-            },
+            "metadata": {key: value for key, value in metadata.items() if _is_short(value)},
             "retries": len(retries),
             "completed": True,
             "message_count": len(messages),
@@ -235,34 +235,38 @@ class LogHead(msgspec.Struct, frozen=True):
     def _scores(self, verdict: ScoredRecord) -> JsonObject:
         record = verdict.record
         finding = find(record.outcome, record.stop_kind, record.error_class)
-        return {
-            opinion.rule.name: {
-                "value": "C" if right else "I",
-                "answer": opinion.rule.labels[finding],
-                "explanation": record.reason or _without_reason(record),
-            }
-            for opinion, right in zip(self.opinions, verdict.correct, strict=True)
-            if right is not None
-        }
+        scores: JsonObject = {}
+        for opinion, right in zip(self.opinions, verdict.correct, strict=True):
+            if right is not None:
+                scores[opinion.rule.name] = {
+                    "value": "C" if right else "I",
+                    "answer": opinion.rule.labels[finding],
+                    "explanation": record.reason or _without_reason(record),
+                }
+        return scores
 
     def _failure(
         self, record: VerdictRecord, *, has_score: bool
     ) -> tuple[str | None, JsonObject | None]:
         """Return why a verdict is an error sample, or else the limit that ended its call."""
         if not has_score:
-            unscored = f"not scored: {record.outcome}"
-            return _in_words(record) if record.error_class else unscored, None
+            if record.error_class:
+                return _in_words(record), None
+            return f"not scored: {record.outcome}", None
         if record.error_class is not ErrorClass.DEADLINE:
             return None, None
         limit_s = self.run.parameters and self.run.parameters.time_limit_s
-        return None, {"type": "time", "limit": limit_s or (record.latency_ms or 0) / 1000}
+        took_s = (record.latency_ms or 0) / 1000
+        return None, {"type": "time", "limit": limit_s or took_s}
 
     def _messages(
         self, uuid: str, record: VerdictRecord, output: Mapping[str, Any]
     ) -> list[JsonObject]:
         """Return system text, command and answer, each where there is one."""
         prompt = self.run.prompt_of(self.spec.id)
-        texts = Messages("", record.command) if prompt is None else prompt.render(record.command)
+        texts = Messages("", record.command)
+        if prompt is not None:
+            texts = prompt.render(record.command)
         messages: list[JsonObject] = []
         if texts.system:
             messages.append({"role": "system", "content": texts.system})
@@ -276,7 +280,7 @@ class LogHead(msgspec.Struct, frozen=True):
         self,
         sample: Mapping[str, Any],
         messages: Sequence[JsonObject],
-        output: Mapping[str, Any],
+        output: JsonObject,
         error: str | None,
     ) -> JsonObject:
         attachments: dict[str, str] = {}
@@ -289,6 +293,8 @@ class LogHead(msgspec.Struct, frozen=True):
                 text = f"attachment://{name}"
             said.append(message | {"content": text})
         choices = [choice | {"message": said.pop()} for choice in output["choices"]]
+        shown = output | {"choices": choices}
+        shown.pop("completion", None)
         event = {
             "event": "model",
             "uuid": f"{sample['uuid']}e",
@@ -299,13 +305,32 @@ class LogHead(msgspec.Struct, frozen=True):
             "tools": [],
             "tool_choice": "none",
             "config": self.config,
-            "output": {name: value for name, value in output.items() if name != "completion"}
-            | {"choices": choices},
+            "output": shown,
             "error": error,
             "completed": sample.get("completed_at"),
             "working_time": sample.get("working_time"),
         }
         return {"events": [known(event)], "attachments": attachments}
+
+
+def _step(solver: str, **params: str) -> JsonObject:
+    return {"solver": solver, "params": params}
+
+
+def _scorer(opinion: Opinion) -> JsonObject:
+    names = ("accuracy", "stderr", *RATES.values())
+    return {
+        "name": opinion.rule.name,
+        "options": {},
+        "metrics": [{"name": name, "options": {}} for name in names],
+        "metadata": {f"{PREFIX}opinion": opinion.provenance},
+    }
+
+
+def _is_short(value: object) -> bool:
+    if isinstance(value, str):
+        return len(value) <= _SUMMARY_METADATA_CHARS
+    return not isinstance(value, list | dict)
 
 
 def _output(record: VerdictRecord) -> tuple[JsonObject, JsonObject]:
@@ -378,23 +403,36 @@ def _usage(record: VerdictRecord) -> tuple[JsonObject, dict[str, int | None]]:
 def _metadata(
     record: VerdictRecord, said: Mapping[str, object], replaced: Iterable[VerdictRecord]
 ) -> JsonObject:
-    labels = {name: getattr(record, name) for name in ("dataset", "category", "cluster")}
-    found: JsonObject = known(labels)
+    metadata: JsonObject = known(
+        {
+            "dataset": record.dataset,
+            "category": record.category,
+            "cluster": record.cluster,
+        }
+    )
     taken: dict[str, str] = {}
     for key, text in record.metadata.items():
-        (taken if key in LABELS or key.startswith(PREFIX) else found)[key] = text
+        if key in LABELS or key.startswith(PREFIX):
+            taken[key] = text
+        else:
+            metadata[key] = text
     if taken:
-        found[OTHER_LABELS] = taken
-    opinions = {"outcome": record.outcome} | known({"confidence": record.confidence})
-    facts = opinions | _unsaid(record, said)
-    found |= {PREFIX + name: value for name, value in facts.items()}
-    # The mark tells an answer without a text from no answer.
-    answered = {"answered": True}
-    older = [
-        _unsaid(each, {}) | ({} if each.completion is not None or each.error_class else answered)
-        for each in replaced
-    ]
-    return found | ({REPLACED: older} if older else {})
+        metadata[OTHER_LABELS] = taken
+    facts: JsonObject = {"outcome": record.outcome}
+    if record.confidence is not None:
+        facts["confidence"] = record.confidence
+    facts |= _unsaid(record, said)
+    for name, value in facts.items():
+        metadata[PREFIX + name] = value
+    older = []
+    for verdict in replaced:
+        older.append(_unsaid(verdict, {}))
+        if verdict.completion is None and not verdict.error_class:
+            # The mark tells an answer without a text from no answer.
+            older[-1]["answered"] = True
+    if older:
+        metadata[REPLACED] = older
+    return metadata
 
 
 def _unsaid(record: VerdictRecord, said: Mapping[str, object]) -> JsonObject:
@@ -414,11 +452,14 @@ def _times(record: VerdictRecord) -> JsonObject:
     if record.created_at is not None:
         took_ms = record.latency_ms if record.total_ms is None else record.total_ms
         with suppress(OverflowError):
-            ended = datetime.fromisoformat(record.created_at)
-            times["started_at"] = (ended - timedelta(milliseconds=took_ms or 0)).isoformat()
-    total_s = _seconds(record.total_ms)
-    call_s = _seconds(record.latency_ms)
-    return times | known({"total_time": total_s, "working_time": call_s})
+            took = timedelta(milliseconds=took_ms or 0)
+            started = datetime.fromisoformat(record.created_at) - took
+            times["started_at"] = started.isoformat()
+    seconds = {
+        "total_time": _seconds(record.total_ms),
+        "working_time": _seconds(record.latency_ms),
+    }
+    return times | known(seconds)
 
 
 def _seconds(ms: float | None) -> float | None:
@@ -437,33 +478,41 @@ def _without_reason(record: VerdictRecord) -> str:
 
 
 def _in_words(record: VerdictRecord) -> str:
-    message = record.call_errors[-1].message if record.call_errors else None
-    return f"{record.outcome}: {record.error_class}" + (f": {message}" if message else "")
+    words = f"{record.outcome}: {record.error_class}"
+    if record.call_errors and record.call_errors[-1].message:
+        words += f": {record.call_errors[-1].message}"
+    return words
 
 
 def _retries(record: VerdictRecord, replaced: Iterable[VerdictRecord]) -> list[str]:
     """Return the verdicts that were replaced, and the attempts that failed before the answer."""
-    said = [
-        f"replaced by a retry: {_in_words(older) if older.error_class else older.outcome}"
-        for older in replaced
-    ]
+    lines = []
+    for older in replaced:
+        words = _in_words(older) if older.error_class else older.outcome
+        lines.append(f"replaced by a retry: {words}")
     failed = record.call_errors if record.error_class is None else record.call_errors[:-1]
     for error in failed:
-        status = "" if error.status is None else f" (HTTP {error.status})"
-        said.append(f"{error.error_class}{status}: {error.message or ''}")
-    return said
+        kind = f"{error.error_class}"
+        if error.status is not None:
+            kind += f" (HTTP {error.status})"
+        message = error.message or ""
+        lines.append(f"{kind}: {message}")
+    return lines
 
 
 def _mean(values: Sequence[float]) -> tuple[float | None, float | None]:
     """Return a mean and, as Inspect AI's `stderr`, the standard deviation over the root of n."""
     # Not by `sum`, which rounds in another way from Python 3.12 on.
     n = len(values)
+    if not n:
+        return None, None
     total = math.fsum(values)
+    if n == 1:
+        return total, None
     squares = math.fsum(value * value for value in values)
-    if n < 2:
-        return (total if n else None), None
     spread = max(0.0, squares - total * total / n)
-    return total / n, math.sqrt(spread / (n - 1) / n)
+    variance = spread / (n - 1)
+    return total / n, math.sqrt(variance / n)
 
 
 class _JsonList:
@@ -494,33 +543,38 @@ class _RuleScores:
 
     def add(self, sample_id: str, newest: Sequence[ScoredRecord], number: int) -> None:
         """Count a sample by the newest verdict of each epoch, whose `number`th opinion this is."""
-        judged = [each.correct[number] for each in newest]
-        scored = [each for each in judged if each is not None]
+        judged = [verdict.correct[number] for verdict in newest]
+        scored = [right for right in judged if right is not None]
         if not scored:
             self._unscored += 1
             return
         record = newest[0].record
         value = sum(scored) / len(scored)
-        for part in (None, record.target):
-            self._values[part].append(value)
-        answer = record.outcome if len(newest) == 1 else None
-        self.reductions.add({"value": value, "answer": answer, "sample_id": sample_id})
+        self._values[None].append(value)
+        self._values[record.target].append(value)
+        reduction = {
+            "value": value,
+            "answer": record.outcome if len(newest) == 1 else None,
+            "sample_id": sample_id,
+        }
+        self.reductions.add(reduction)
 
     def results(self) -> JsonObject:
         """Return what the header of the log says; what is undefined is left out."""
-        values = dict(zip(("accuracy", "stderr"), _mean(self._values[None]), strict=True))
+        values = {}
+        values["accuracy"], values["stderr"] = _mean(self._values[None])
         for target, rate in sorted(RATES.items()):
             values[rate], values[f"{rate}_stderr"] = _mean(self._values[target])
+        metrics = {}
+        for name, value in known(values).items():
+            metrics[name] = {"name": name, "value": value, "params": {}}
         return {
             "name": self.about["scorer"],
             **self.about,
             "scored_samples": len(self._values[None]),
             "unscored_samples": self._unscored,
             "params": {},
-            "metrics": {
-                name: {"name": name, "value": value, "params": {}}
-                for name, value in known(values).items()
-            },
+            "metrics": metrics,
         }
 
 
@@ -578,8 +632,8 @@ def write_inspect_log(
                 totals.add(content)
             totals.ids.append(content["id"])
             newest = [verdicts[-1] for verdicts in epochs]
-            for number, each in enumerate(scores):
-                each.add(content["id"], newest, number)
+            for number, under_rule in enumerate(scores):
+                under_rule.add(content["id"], newest, number)
         start = head.start(totals.ids)
         _write(archive, "_journal/start.json", _json(start))
         with archive.open(_member("summaries.json"), "w", force_zip64=True) as member:
@@ -590,10 +644,13 @@ def write_inspect_log(
 
 
 def _write_reductions(scores: Sequence[_RuleScores], stream: IO[bytes]) -> None:
-    for number, each in enumerate(scores):
-        stream.write((b"," if number else b"[") + _json(each.about)[:-1] + b',"samples":')
-        each.reductions.copy_to(stream)
+    before = b"["
+    for under_rule in scores:
+        about = _json(under_rule.about).removesuffix(b"}")
+        stream.write(before + about + b',"samples":')
+        under_rule.reductions.copy_to(stream)
         stream.write(b"}")
+        before = b","
     stream.write(b"]")
 
 

@@ -15,11 +15,21 @@ from aegish_dist.inputs.documents import load_pyarrow
 def records_schema(judged: Sequence[str] = (), about: Mapping[str, str] | None = None) -> Any:
     """Return the columns of exported verdicts; `judged` are added."""
     arrow = load_pyarrow()
-    types = {IntType: arrow.int64(), FloatType: arrow.float64(), BoolType: arrow.bool_()}
-    others = {False: arrow.string(), True: arrow.timestamp("us", tz="UTC")}
-    columns = [(f.name, types.get(type(f.kind), others[f.is_moment])) for f in FIELDS]
-    columns += [(name, arrow.string()) for name in ("run_id", "sample_id")]
-    columns += [(name, arrow.bool_()) for name in judged]
+    types = {
+        IntType: arrow.int64(),
+        FloatType: arrow.float64(),
+        BoolType: arrow.bool_(),
+    }
+    columns = []
+    for field in FIELDS:
+        column_type = types.get(type(field.kind), arrow.string())
+        if field.is_moment:
+            column_type = arrow.timestamp("us", tz="UTC")
+        columns.append((field.name, column_type))
+    columns.append(("run_id", arrow.string()))
+    columns.append(("sample_id", arrow.string()))
+    for name in judged:
+        columns.append((name, arrow.bool_()))
     return arrow.schema(columns, metadata=about)
 
 

@@ -16,7 +16,7 @@ import msgspec
 from aegish_dist.core.outcome import READ, ErrorClass, Outcome, StopKind
 from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.secrets import mask_key_shapes
-from aegish_dist.core.text import known
+from aegish_dist.core.text import JsonObject, known
 from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.core.verdict_record import FIELDS, OPINIONS, VerdictRecord, names_of
 from aegish_dist.errors import InputError
@@ -55,7 +55,7 @@ def moment(text: str, field: str) -> str:
 def cost(amount: Decimal, field: str) -> Decimal:
     """Return an amount of USD that a call may cost, or raise an InputError."""
     exponent = amount.as_tuple().exponent
-    if not (isinstance(exponent, int) and exponent >= -MAX_COST_DECIMALS):
+    if not isinstance(exponent, int) or exponent < -MAX_COST_DECIMALS:
         raise InputError(f"must be finite, with at most {MAX_COST_DECIMALS} decimals", field=field)
     if not 0 <= amount <= MAX_COST_USD:
         raise InputError(f"must be from 0 to {MAX_COST_USD:f}", field=field)
@@ -115,16 +115,22 @@ def from_line(line: bytes) -> VerdictRecord:
             return _RECORD.decode(line)
     except (ValueError, RecursionError):
         pass  # null where nothing may be null, lone surrogates, a byte order mark, or an error
-    return from_values(checked(parse_json(line, Decimal), dict[str, Any]))
+    return from_values(checked(parse_json(line, Decimal), JsonObject))
 
 
 def from_values(values: Mapping[str, Any]) -> VerdictRecord:
     """Build a record of decoded fields; model, command, target and completion have to be there."""
-    taken = FACTS | {*OPINIONS} if values.get("pruned") is True else TAKEN
-    given = {key: value for key, value in values.items() if key in taken and value is not None}
-    if isinstance(metadata := given.get("metadata"), dict):
+    taken = TAKEN
+    if values.get("pruned") is True:
+        taken = FACTS | {*OPINIONS}
+    given: JsonObject = {"completion": None}
+    for key, value in values.items():
+        if key in taken and value is not None:
+            given[key] = value
+    metadata = given.get("metadata")
+    if isinstance(metadata, dict):
         given["metadata"] = known(metadata)
-    record = checked({"completion": None, **given}, VerdictRecord)
+    record = checked(given, VerdictRecord)
     if "completion" not in values:
         raise InputError("is missing; null says that no answer came", field="completion")
     return record
@@ -225,7 +231,8 @@ def encode(value: object) -> str:
 def _plain(value: object) -> str | float:
     if not isinstance(value, Decimal):
         raise TypeError(f"no JSON for {type(value).__name__}")
-    if Decimal(str(number := float(value))) == value:
+    number = float(value)
+    if Decimal(str(number)) == value:
         return number
     return str(value)
 
@@ -250,15 +257,17 @@ class ScoredRecord(NamedTuple):
 
 def scored_records(parts: Iterable[bytes], columns: Sequence[str]) -> Iterator[ScoredRecord]:
     """Decode lines that the store wrote, and so need no further check."""
-    names = [f"judged_{number}" for number in range(len(columns))]
-    further = [
-        (name, bool | None, msgspec.field(name=column))
-        for name, column in zip(names, columns, strict=True)
-    ]
+    names = []
+    further = []
+    for number, column in enumerate(columns):
+        name = f"judged_{number}"
+        names.append(name)
+        further.append((name, bool | None, msgspec.field(name=column)))
     kind: Any = msgspec.defstruct(
         "ScoredRecord", further, bases=(VerdictRecord,), kw_only=True, gc=False
     )
     decode = msgspec.json.Decoder(kind).decode
     for part in parts:
         for record in map(decode, part.splitlines()):
-            yield ScoredRecord(record, tuple(getattr(record, name) for name in names))
+            correct = tuple(getattr(record, name) for name in names)
+            yield ScoredRecord(record, correct)

@@ -63,15 +63,15 @@ def numbered_rows(path: Path) -> Iterator[tuple[int, JsonObject]]:
 
 
 def _rows(batch: Any) -> Iterable[JsonObject]:
-    columns = zip(batch.schema.names, batch.columns, strict=True)
-    known = {name: column for name, column in columns if name in TAKEN}
-    given = {name: column for name, column in known.items() if column.null_count < len(column)}
-    if "completion" in known:
-        given["completion"] = known["completion"]
-    values = [_values(name, column) for name, column in given.items()]
+    values = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        is_null = column.null_count == len(column)
+        if name == "completion" or (name in TAKEN and not is_null):
+            values[name] = _values(name, column)
     if not values:
         return ({} for _ in range(len(batch)))
-    return (dict(zip(given, row)) for row in zip(*values))  # noqa: B905  # of equal length
+    rows = zip(*values.values())  # noqa: B905  # of equal length
+    return (dict(zip(values, row)) for row in rows)  # noqa: B905
 
 
 def _values(name: str, column: Any) -> list[Any]:
@@ -158,11 +158,13 @@ def decoder_of_predictions(dataset: Dataset, model: str) -> Decoder:
 
     A prediction about a repeat, which the import of the data left out, is passed over.
     """
-    samples = {each.metadata.get("id"): each for each in dataset.samples}
+    samples = {sample.metadata.get("id"): sample for sample in dataset.samples}
     if None in samples or len(samples) < len(dataset.samples):
         problem = "has samples without an `id` of their own in the metadata, which predictions name"
         raise DatasetError(problem, source=dataset.name)
-    repeats = {id for each in dataset.samples for id in each.metadata.get(REPEATS, "").split()}
+    repeats: set[str] = set()
+    for sample in dataset.samples:
+        repeats.update(sample.metadata.get(REPEATS, "").split())
 
     def decode(line: bytes) -> VerdictRecord | None:
         row = checked(parse_json(line), _Prediction)
@@ -174,9 +176,11 @@ def decoder_of_predictions(dataset: Dataset, model: str) -> Decoder:
             return None
         if sample is None:
             raise InputError(f"no sample of {dataset.name} has it", field="id")
-        completion = encode({"action": action})
         return VerdictRecord(
-            model=model, dataset=dataset.name, completion=completion, **asdict(sample)
+            model=model,
+            dataset=dataset.name,
+            completion=encode({"action": action}),
+            **asdict(sample),
         )
 
     return decode
