@@ -67,21 +67,28 @@ def prune(older_than: str, keep: int | None, archive_to: Path | None, **flags: b
     """
     workspace = open_workspace()
     found = old_runs(workspace.engine, parsed_age(older_than), keep or 0)
-    note(*(f"left out: {each.busy}" for each in found if each.busy is not None))
-    runs = [each for each in found if each.busy is None]
+    runs = []
+    for run in found:
+        if run.busy is None:
+            runs.append(run)
+        else:
+            note(f"left out: {run.busy}")
     if not runs:
         say("no run is that old")
         return
-    if completions := flags["completions"]:
+    shrink = _delete
+    numbers: tuple[str, ...] = ("Models", "Verdicts", "Snapshots")
+    if flags["completions"]:
+        shrink = _prune
+        numbers = ("Completions", "MB")
         runs = prunable(workspace.engine, runs)
         if not runs:
             say("no run that old has completions to delete")
             return
-    numbers = ("Completions", "MB") if completions else ("Models", "Verdicts", "Snapshots")
     columns = ("Run", "Created (UTC)", "Name")
     say_table(columns, map(_row, runs), numbers)
     if not flags["dry_run"]:
-        (_prune if completions else _delete)(workspace, runs, archive_to, yes=flags["yes"])
+        shrink(workspace, runs, archive_to, yes=flags["yes"])
 
 
 @command("aegish-dist runs delete --run-id nightly --yes", name="delete")
@@ -94,7 +101,8 @@ def delete(run: str, *, yes: bool) -> None:
     another run uses them. Imported datasets stay.
     """
     workspace, found = open_run_to_ask(run)
-    _delete(workspace, [_idle(look_at(workspace.engine, found))], yes=yes)
+    leaving = _idle(look_at(workspace.engine, found))
+    _delete(workspace, [leaving], archive_to=None, yes=yes)
 
 
 @command(
@@ -157,20 +165,23 @@ def _idle(found: LeavingRun) -> LeavingRun:
     return found
 
 
-def _row(each: LeavingRun) -> tuple[str, ...]:
-    of_run = (each.run.run_id, f"{each.run.created_at:%Y-%m-%d %H:%M}", each.run.name)
-    if each.texts is not None:
-        return *of_run, f"{each.texts.completions:,}", f"{each.texts.bytes / 1e6:,.1f}"
-    size = each.size
-    return *of_run, f"{size.models:,}", f"{size.verdicts:,}", f"{size.snapshots:,}"
+def _row(leaving: LeavingRun) -> list[str]:
+    run = leaving.run
+    row = [run.run_id, f"{run.created_at:%Y-%m-%d %H:%M}", run.name]
+    texts = leaving.texts
+    if texts is not None:
+        return [*row, f"{texts.completions:,}", f"{texts.bytes / 1e6:,.1f}"]
+    size = leaving.size
+    return [*row, f"{size.models:,}", f"{size.verdicts:,}", f"{size.snapshots:,}"]
 
 
 def _delete(
-    workspace: Workspace, runs: Sequence[LeavingRun], archive_to: Path | None = None, *, yes: bool
+    workspace: Workspace, runs: Sequence[LeavingRun], archive_to: Path | None, *, yes: bool
 ) -> None:
-    verdicts = counted(sum(each.size.verdicts for each in runs), "verdict")
-    snapshots = counted(sum(each.size.snapshots for each in runs), "snapshot")
-    what = f"{_named(runs)} with {verdicts} and {snapshots}"
+    verdicts = sum(leaving.size.verdicts for leaving in runs)
+    snapshots = sum(leaving.size.snapshots for leaving in runs)
+    size = f"{counted(verdicts, 'verdict')} and {counted(snapshots, 'snapshot')}"
+    what = f"{_named(runs)} with {size}"
     if _agreed(what, yes=yes):
         _run_by_run(workspace, runs, archive_to, partial(delete_run, workspace))
         say(f"deleted {what}")
@@ -179,7 +190,7 @@ def _delete(
 def _prune(
     workspace: Workspace, runs: Sequence[LeavingRun], archive_to: Path | None, *, yes: bool
 ) -> None:
-    number = sum(each.texts.completions for each in runs if each.texts is not None)
+    number = sum(run.texts.completions for run in runs if run.texts is not None)
     if _agreed(f"{counted(number, 'completion')} of {_named(runs)}", yes=yes):
         prune = partial(prune_completions, workspace.engine)
         pruned = sum(_run_by_run(workspace, runs, archive_to, prune))
@@ -187,10 +198,10 @@ def _prune(
 
 
 def _agreed(what: str, *, yes: bool) -> bool:
-    agreed = yes or confirmed(f"Delete {what}?")
-    if not agreed:
-        note("nothing was deleted")
-    return agreed
+    if yes or confirmed(f"Delete {what}?"):
+        return True
+    note("nothing was deleted")
+    return False
 
 
 def _run_by_run(
@@ -202,13 +213,14 @@ def _run_by_run(
     """Archive each run, if a folder is named, and delete of it; one that is refused stays alone."""
     done: list[T] = []
     refused = 0
-    for each in runs:
+    for leaving in runs:
         try:
             place = None
             if archive_to is not None:
-                place = archive_run(workspace.engine, each.run.run_id, archive_to, Shown())
+                run_id = leaving.run.run_id
+                place = archive_run(workspace.engine, run_id, archive_to, Shown())
                 say(f"{place}: read back and compared")
-            done.append(shrink(each, Shown(), place))
+            done.append(shrink(leaving, Shown(), place))
         except (StoreError, DatasetError, OutputError) as error:
             if len(runs) == 1 or isinstance(error, StoreUnusableError):
                 raise
@@ -222,4 +234,5 @@ def _run_by_run(
 def _named(runs: Sequence[LeavingRun]) -> str:
     if len(runs) > 1:
         return f"{len(runs)} runs"
-    return f"run {runs[0].run.run_id} {runs[0].run.name}".strip()
+    run = runs[0].run
+    return f"run {run.run_id} {run.name}".strip()

@@ -117,14 +117,17 @@ def audit(
 def _print_lists(audit: Audit, limit: int, effect: Sequence[Section]) -> None:
     """Print the commands of each list in the width of the terminal, and how many more there are."""
     width = list_width()
-    names = short_names([each.model for each in audit.reliabilities], width=24)
+    names = short_names([guard.model for guard in audit.reliabilities], width=24)
     room = width - 15  # for probability and id
-    lists = [_two_lines(each, room) for each in command_lists(audit, limit, room, names)]
-    if sections := [*lists, *effect]:
-        say_columns("\n\n".join(_drawn(section, width) for section in sections))
+    lists = [_two_lines(section, room) for section in command_lists(audit, limit, room, names)]
+    sections = [*lists, *effect]
+    if sections:
+        drawn = [_drawn(section, width) for section in sections]
+        say_columns("\n\n".join(drawn))
     else:
         note("no command deserves a second look: the models agree with every label")
-    if more := sum(max(0, total - limit) for total in audit.totals.values()):
+    more = sum(max(0, total - limit) for total in audit.totals.values())
+    if more:
         note(f"{more:,} more on these lists: `--limit` lists more of them, 0 all")
 
 
@@ -133,8 +136,11 @@ def _two_lines(section: Section, room: int) -> Section:
     rows: list[tuple[str, str]] = []
     for cells in section.rows:
         shown, label, score, why, sample = (cell.text for cell in cells)
-        rows += (shown, score), (shortened(f"{label}: {why}", 2 * room - 8), sample)
-    columns = ("command, and its label: why", f"{section.columns[2].text}, id")
+        reason = shortened(f"{label}: {why}", 2 * room - 8)
+        rows.append((shown, score))
+        rows.append((reason, sample))
+    score_heading = section.columns[2].text
+    columns = ("command, and its label: why", f"{score_heading}, id")
     return Section.of(section.title, columns, rows, note=section.note)
 
 

@@ -48,21 +48,24 @@ def list_models(as_json: bool) -> None:
         say_json([_document(model, workspace.environ) for model in listed])
         return
     today = datetime.now(UTC).date()
-    rows = [
-        (
+    columns = ("Model", "$ per million in / out", "Key", "In all", "In batches", "Retires")
+    room = len(columns)
+    if shutil.get_terminal_size((140, 40)).columns < 140:
+        room = 3
+    rows = []
+    for model in listed:
+        share = model.spec.batch_share
+        retires = model.entry.retires
+        row = (
             model.spec.id,
             _price(model.spec.price),
             _key(model, workspace.environ),
             _in_all(model, today),
-            "" if model.spec.batch_share is None else f"{model.spec.batch_share:.0%} of it",
-            "" if model.entry.retires is None else model.entry.retires.isoformat(),
+            "" if share is None else f"{share:.0%} of it",
+            "" if retires is None else retires.isoformat(),
         )
-        for model in listed
-    ]
-    columns = ("Model", "$ per million in / out", "Key", "In all", "In batches", "Retires")
-    room = 3 if shutil.get_terminal_size((140, 40)).columns < 140 else len(columns)
-    cells = [row[:room] for row in rows]
-    say_table(columns[:room], cells, ids=1)
+        rows.append(row[:room])
+    say_table(columns[:room], rows, ids=1)
 
 
 @models.command(
@@ -90,31 +93,31 @@ def check_(selection: list[str], as_json: bool, **options: Any) -> int:
     workspace = open_workspace()
     prompts = choose_prompts(workspace, options["prompt"])
     specs, read = contenders(workspace, selection or "all", prompts)
-    note(*filter(None, dict.fromkeys(workspace.catalog.unlisted(spec.id) for spec in specs)))
+    warnings = dict.fromkeys(workspace.catalog.unlisted(spec.id) for spec in specs)
+    note(*(warning for warning in warnings if warning))
     note(*addresses(workspace, specs))
     checks = check_models(
         workspace, specs, lambda model: read.get(model, prompts[0]), call_parameters(options)
     )
     if as_json:
-        say_json(
-            [
-                {"model": each.model, "ok": each.ok, "answer": each.detail}
-                | {"remedy": each.remedy or None, "ms": each.latency_ms}
-                for each in checks
-            ]
-        )
+        documents = []
+        for check in checks:
+            document = {
+                "model": check.model,
+                "ok": check.ok,
+                "answer": check.detail,
+                "remedy": check.remedy or None,
+                "ms": check.latency_ms,
+            }
+            documents.append(document)
+        say_json(documents)
     else:
         columns = ("Model", "OK", "Answer or problem", "What to change")
-        rows = [
-            (
-                each.model,
-                "yes" if each.ok else "NO",
-                each.detail,
-                each.remedy,
-                "-" if each.latency_ms is None else f"{each.latency_ms:.0f}",
-            )
-            for each in checks
-        ]
+        rows = []
+        for check in checks:
+            ms = "-" if check.latency_ms is None else f"{check.latency_ms:.0f}"
+            ok = "yes" if check.ok else "NO"
+            rows.append((check.model, ok, check.detail, check.remedy, ms))
         say_table(columns, rows, ("ms",), ids=1)
     return 0 if all(each.ok for each in checks) else 1
 
@@ -147,13 +150,16 @@ def _price(price: Price | None) -> str:
 
 
 def _rate(rate: Rate) -> str:
-    return f"{rate.base.normalize():f}" + ("+" if rate.tiers else "")
+    plain = f"{rate.base.normalize():f}"
+    if rate.tiers:
+        plain += "+"
+    return plain
 
 
 def _document(model: ListedModel, environ: dict[str, str]) -> JsonObject:
     spec = model.spec
     entry = model.entry
-    price = model.spec.price
+    price = spec.price
     return {
         "model": spec.id,
         "provider": spec.provider,
@@ -182,11 +188,16 @@ def prompts() -> None:
 @as_json
 def list_prompts(as_json: bool) -> None:
     """List the bundled prompts with their fingerprints."""
-    prompts = [(name, load_prompt(name)) for name in bundled_prompts()]
+    listed = []
+    lines = []
+    for name in bundled_prompts():
+        prompt = load_prompt(name)
+        listed.append({"name": name, "fingerprint": prompt.fingerprint})
+        lines.append(f"{name:16} {prompt.fingerprint[:12]}  {prompt.template!r}")
     if as_json:
-        say_json([{"name": name, "fingerprint": each.fingerprint} for name, each in prompts])
-        return
-    say(*(f"{name:16} {each.fingerprint[:12]}  {each.template!r}" for name, each in prompts))
+        say_json(listed)
+    else:
+        say(*lines)
 
 
 @prompts.command("show", examples=("aegish-dist prompts show guard+cot",))
@@ -214,12 +225,22 @@ def scoring() -> None:
 @as_json
 def list_rules(as_json: bool) -> None:
     """List the rule sets of the package."""
-    rules = RULES.values()
+    listed = []
+    lines = []
+    for rule in RULES.values():
+        listed.append(
+            {
+                "name": rule.name,
+                "version": rule.version,
+                "fingerprint": rule.fingerprint,
+                "description": rule.description,
+            }
+        )
+        lines.append(f"{rule.name:16} v{rule.version}  {rule.fingerprint}  {rule.description}")
     if as_json:
-        keys = ("name", "version", "fingerprint", "description")
-        say_json([{key: getattr(rule, key) for key in keys} for rule in rules])
+        say_json(listed)
     else:
-        say(*(f"{r.name:16} v{r.version}  {r.fingerprint}  {r.description}" for r in rules))
+        say(*lines)
 
 
 @scoring.command("show", examples=("aegish-dist scoring show aegish-5.3 > mine.toml",))

@@ -63,13 +63,14 @@ class Command(click.Command):
         return ""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
+        parameters = self.get_params(ctx)
+        options = [option for option in parameters if isinstance(option, click.Option)]
         for title, advanced in (("Options", False), ("Advanced options", True)):
-            rows = [
-                record
-                for each in options
-                if isinstance(each, Advanced) is advanced and (record := each.get_help_record(ctx))
-            ]
+            rows = []
+            for option in options:
+                record = option.get_help_record(ctx)
+                if record is not None and isinstance(option, Advanced) is advanced:
+                    rows.append(record)
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
@@ -77,7 +78,8 @@ class Command(click.Command):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if self.examples:
             with formatter.section("Examples"):
-                formatter.write("".join(f"  {line}\n" for line in self.examples))
+                for line in self.examples:
+                    formatter.write(f"  {line}\n")
         super().format_epilog(ctx, formatter)
 
 
@@ -103,9 +105,11 @@ class Group(Command, click.Group):
             return super().resolve_command(ctx, args)
         except click.NoSuchCommand as error:
             known = self.list_commands(ctx)  # also those that are not imported yet
+            words = error.message.rstrip(".")
             hint = f"{did_you_mean(error.command_name, known)} {self._advice}".strip()
-            said = error.message.rstrip(".") + (f": {hint}" if hint else "")
-            raise click.UsageError(said, ctx) from None
+            if hint:
+                words += f": {hint}"
+            raise click.UsageError(words, ctx) from None
 
 
 def command(*examples: str, **more: Any) -> Callable[[Callable[..., Any]], Command]:

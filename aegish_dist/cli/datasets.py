@@ -13,7 +13,7 @@ from aegish_dist.core.run import RunDataset
 from aegish_dist.core.sample import Dataset, TrueLabel
 from aegish_dist.core.text import JsonObject, counted
 from aegish_dist.datasets.bundled import bundled_names, card_of
-from aegish_dist.datasets.draft import Draft, Severity
+from aegish_dist.datasets.draft import Draft, Problem, Severity
 from aegish_dist.datasets.duplicates import alike
 from aegish_dist.datasets.formats import FORMATS, read_format
 from aegish_dist.datasets.gtfobins import read_gtfobins
@@ -42,9 +42,14 @@ def list_(as_json: bool) -> None:
         say_table(columns, map(_row, found), numbers)
 
 
-def _row(each: RunDataset) -> tuple[str, ...]:
-    numbers = (each.samples, each.malicious, each.samples - each.malicious)
-    return each.name, each.fingerprint[:12], *(f"{number:,}" for number in numbers)
+def _row(dataset: RunDataset) -> tuple[str, ...]:
+    return (
+        dataset.name,
+        dataset.fingerprint[:12],
+        f"{dataset.samples:,}",
+        f"{dataset.malicious:,}",
+        f"{dataset.samples - dataset.malicious:,}",
+    )
 
 
 @datasets.command(examples=("aegish-dist datasets show harmless --samples 5",))
@@ -58,11 +63,16 @@ def show(name: str, samples: int | None, as_json: bool) -> None:
     shown = dataset.samples[: samples or 0]
     if as_json:
         say_json({**summary, "examples": [msgspec.to_builtins(sample) for sample in shown]})
-    else:
-        say(*(f"{key:12} {_inline(value)}" for key, value in summary.items()))
-        if card := card_of(dataset):
-            say_lines(f"\n{card.rstrip()}")
-        say(*(f"{each.target:10} {each.category or '-':14} {each.command}" for each in shown))
+        return
+    say(*(f"{key:12} {_inline(value)}" for key, value in summary.items()))
+    card = card_of(dataset)
+    if card:
+        say_lines(f"\n{card.rstrip()}")
+    lines = []
+    for sample in shown:
+        category = sample.category or "-"
+        lines.append(f"{sample.target:10} {category:14} {sample.command}")
+    say(*lines)
 
 
 def _inline(value: object) -> str:
@@ -73,16 +83,22 @@ def _inline(value: object) -> str:
 
 def _summary(dataset: Dataset) -> JsonObject:
     samples = dataset.samples
-    return {
+    targets = Counter(sample.target.value for sample in samples)
+    categories = Counter(sample.category for sample in samples if sample.category)
+    clusters = {sample.cluster for sample in samples if sample.cluster}
+    summary: dict[str, object] = {
         "name": dataset.name,
         "fingerprint": dataset.fingerprint,
         "source": dataset.source,
         "licence": dataset.licence,
-        **({"licences": dict(dataset.licences)} if dataset.licences else {}),
+    }
+    if dataset.licences:
+        summary["licences"] = dict(dataset.licences)
+    return summary | {
         "samples": len(samples),
-        "targets": dict(sorted(Counter(s.target.value for s in samples).items())),
-        "categories": dict(sorted(Counter(s.category for s in samples if s.category).items())),
-        "clusters": len({s.cluster for s in samples if s.cluster}),
+        "targets": dict(sorted(targets.items())),
+        "categories": dict(sorted(categories.items())),
+        "clusters": len(clusters),
     }
 
 
@@ -107,12 +123,13 @@ def _store(draft: Draft) -> None:
 
 
 def _note_skipped(draft: Draft) -> None:
-    note(*(f"skipped: {error}" for error in draft.skipped))
+    for error in draft.skipped:
+        note(f"skipped: {error}")
     if draft.skipped:
         note(f"{len(draft.skipped)} files or entries skipped, as they cannot be read")
     if draft.left_out:
-        reasons = ", ".join(f"{number:,} {reason}" for reason, number in draft.left_out.items())
-        note(f"left out: {reasons}")
+        reasons = [f"{number:,} {reason}" for reason, number in draft.left_out.items()]
+        note(f"left out: {', '.join(reasons)}")
 
 
 @import_.command(examples=("aegish-dist datasets import gtfobins GTFOBins.github.io",))
@@ -187,25 +204,32 @@ def validate(sets: tuple[str, ...], as_json: bool) -> int:
     Commands that differ only in writing, and near duplicates, are looked for in all sets together.
     Exit code 1 if an error would stop an import, or if copies of a command have both labels.
     """
-    drafts = [_draft(each) for each in sets]
-    found = [(n, problem) for n, draft in enumerate(drafts) for problem in draft.problems()]
-    found = sorted([*found, *alike(drafts)], key=lambda each: (each[0], each[1].record))
+    drafts = [_draft(given) for given in sets]
+    found: list[tuple[int, Problem]] = []  # with the number of the set
+    for number, draft in enumerate(drafts):
+        found += [(number, problem) for problem in draft.problems()]
+    found += alike(drafts)
+    found.sort(key=lambda numbered: (numbered[0], numbered[1].record))
     errors = sum(problem.severity is Severity.ERROR for _, problem in found)
-    counts = {"errors": errors, "warnings": len(found) - errors}
+    warnings = len(found) - errors
+    exit_code = 1 if errors else 0
     if as_json:
-        listed = [{"dataset": drafts[n].file, **msgspec.structs.asdict(p)} for n, p in found]
-        say_json({**counts, "problems": listed})
-        return 1 if errors else 0
+        listed = []
+        for number, problem in found:
+            listed.append({"dataset": drafts[number].file, **msgspec.structs.asdict(problem)})
+        say_json({"errors": errors, "warnings": warnings, "problems": listed})
+        return exit_code
     for draft in drafts:
         _note_skipped(draft)
     if len(found) > MAX_LINES:
-        found.sort(key=lambda each: each[1].severity)  # errors first
+        found.sort(key=lambda numbered: numbered[1].severity)  # errors first
         note(f"{len(found) - MAX_LINES:,} warnings or errors more are listed by --json")
-    for n, p in found[:MAX_LINES]:
-        place = f"{drafts[n].file}, line {p.record}"
-        say(f"{place}, {p.severity}: {p.field or 'record'}: {p.message}")
-    note(f"{errors} errors, {counts['warnings']} warnings")
-    return 1 if errors else 0
+    for number, problem in found[:MAX_LINES]:
+        place = f"{drafts[number].file}, line {problem.record}"
+        field = problem.field or "record"
+        say(f"{place}, {problem.severity}: {field}: {problem.message}")
+    note(f"{errors} errors, {warnings} warnings")
+    return exit_code
 
 
 _SUFFIXES = (".csv", ".json", ".jsonl", ".parquet")  # a missing file, and no dataset `mine-1.2`
@@ -217,8 +241,14 @@ def _draft(given: str) -> Draft:
     if given not in bundled_names() and (path.exists() or path.suffix in _SUFFIXES):
         return read_dataset(path)
     dataset = choose_dataset(open_store().engine, given)
-    numbers = tuple(range(1, len(dataset.samples) + 1))
-    return Draft(given, dataset.samples, numbers, given, dataset.source, dataset.licence)
+    return Draft(
+        name=given,
+        samples=dataset.samples,
+        lines=tuple(range(1, len(dataset.samples) + 1)),
+        file=given,
+        source=dataset.source,
+        licence=dataset.licence,
+    )
 
 
 @datasets.command(examples=("aegish-dist datasets export harmless harmless.csv",))

@@ -55,10 +55,7 @@ def init(path: Path, commands: Path | None, *, yes: bool, force: bool) -> None:
     it. Where nothing is found, the run asks simulated models.
     """
     catalog = path.parent / f"{path.stem}-catalog.toml"
-    taken = [each for each in (path, catalog) if each.exists() and not (force and each.is_file())]
-    if taken or is_stream(path):
-        problem = f"{(taken or [path])[0]} is there already"
-        raise ConfigError(f"{problem}: name another file, or say --force to replace a file")
+    _require_free([path, catalog], force=force)
     with replacing_text(path) as run_file:  # opened before anything is asked or imported
         workspace = open_workspace()
         served = list(_served_here(workspace))
@@ -71,10 +68,12 @@ def init(path: Path, commands: Path | None, *, yes: bool, force: bool) -> None:
         limit = 50
         if not yes and sys.stdin is not None and sys.stdin.isatty():
             models = _asked("Models to ask", ",".join(models), partial(_known, workspace))
-            own = own or _asked("File with your own commands (Enter: the bundled ones)", "", _own)
-            each = f"Commands of each dataset ({_datasets(own)})"
-            limit = click.prompt(each, limit, type=click.IntRange(1), err=True)
-        note(*filter(None, map(workspace.catalog.unlisted, models)))
+            if own is None:
+                own = _asked("File with your own commands (Enter: the bundled ones)", "", _own)
+            question = f"Commands of each dataset ({_datasets(own)})"
+            limit = click.prompt(question, limit, type=click.IntRange(1), err=True)
+        warnings = map(workspace.catalog.unlisted, models)
+        note(*(warning for warning in warnings if warning))
         entries = _entries(workspace, models, served)
         capped = _capped(workspace, models)
         if own is not None:
@@ -83,49 +82,75 @@ def init(path: Path, commands: Path | None, *, yes: bool, force: bool) -> None:
         run_file.write(_text(path, models, own, limit, capped=capped))
         if entries:
             put_out((entries,), catalog)
-    for file in (path, catalog)[: 1 + bool(entries)]:
-        note_written(file)
+    note_written(path)
+    if entries:
+        note_written(catalog)
     note_next(*_next(path, catalog if entries else None, models))
 
 
+def _require_free(paths: list[Path], *, force: bool) -> None:
+    taken = [path for path in paths if path.exists()]
+    if force:
+        taken = [path for path in taken if not path.is_file()]
+    if is_stream(paths[0]) and not taken:
+        taken = paths
+    if taken:
+        problem = f"{taken[0]} is there already"
+        raise ConfigError(f"{problem}: name another file, or say --force to replace a file")
+
+
 def _text(path: Path, models: list[str], own: Dataset | None, limit: int, *, capped: bool) -> str:
+    calls = limit * len(DEFAULT_NAMES)
+    dataset = '# dataset = ["mine"]'
+    if own is not None:
+        calls = min(limit, len(own.samples))
+        dataset = f'dataset = ["{own.name}"]'
     return TEMPLATE.read_text("utf-8").format(
         path=shlex.quote(str(path)),
         models=json.dumps(models),
-        dataset=f'dataset = ["{own.name}"]' if own else '# dataset = ["mine"]',
+        dataset=dataset,
         limit=limit,
         datasets=_datasets(own),
-        calls=f"{limit * len(DEFAULT_NAMES) if own is None else min(limit, len(own.samples)):,}",
+        calls=f"{calls:,}",
         cap="max-cost = 1.0" if capped else "# max-cost = 1.0",
     )
 
 
 def _datasets(own: Dataset | None) -> str:
-    return counted(len(DEFAULT_NAMES if own is None else [own]), "dataset")
+    number = len(DEFAULT_NAMES) if own is None else 1
+    return counted(number, "dataset")
 
 
 def _with_keys(workspace: Workspace) -> Iterator[str]:
     """Yield a model of each provider whose key is set, and say where the catalog has none."""
-    environ = workspace.environ
-    providers = workspace.catalog.providers
-    usable = workspace.catalog.resolve(AVAILABLE, environ)
+    catalog = workspace.catalog
+    usable = catalog.resolve(AVAILABLE, workspace.environ)
     first = {spec.provider: spec.id for spec in reversed(usable) if spec.wire.http is not None}
-    for name, provider in providers.items():
-        if not environ.get(provider.key_variable, "").strip():
+    for name, provider in catalog.providers.items():
+        key = workspace.environ.get(provider.key_variable, "")
+        if not key.strip():
             continue
-        note(f"{provider.key_variable} is set: {first.get(name, f'name a model as {name}/MODEL')}")
-        if name in first:
-            yield first[name]
+        model = first.get(name)
+        if model is None:
+            note(f"{provider.key_variable} is set: name a model as {name}/MODEL")
+        else:
+            note(f"{provider.key_variable} is set: {model}")
+            yield model
 
 
 def _served_here(workspace: Workspace) -> Iterator[str]:
     """Yield the first model of each server on this machine that lists some."""
     for name, provider in workspace.catalog.providers.items():
-        local = not provider.key_variable and is_loopback(host_of(provider.base_url))
-        if local and (found := _listed_at_once(name, provider.base_url)):
-            others = f" and {counted(len(found) - 1, 'other')}" if found[1:] else ""
-            note(f"{provider.base_url} serves {found[0]}{others}")
-            yield found[0]
+        if provider.key_variable or not is_loopback(host_of(provider.base_url)):
+            continue
+        models = _listed_at_once(name, provider.base_url)
+        if not models:
+            continue
+        words = f"{provider.base_url} serves {models[0]}"
+        if len(models) > 1:
+            words += f" and {counted(len(models) - 1, 'other')}"
+        note(words)
+        yield models[0]
 
 
 def _listed_at_once(provider: str, base_url: str) -> list[str]:
@@ -143,9 +168,11 @@ def _listed(provider: str, base_url: str) -> Iterator[str]:
     no_list = (OSError, HTTPException, InputError, LookupError, TypeError)
     with closing(connection), suppress(*no_list):
         connection.request("GET", f"{address.path}/models")
-        listed: Any = parse_json(connection.getresponse().read(2**20))
-        for each in listed["data"]:
-            if is_model_id(model := f"{provider}/{each['id']}"):
+        response = connection.getresponse()
+        listed: Any = parse_json(response.read(2**20))
+        for entry in listed["data"]:
+            model = f"{provider}/{entry['id']}"
+            if is_model_id(model):
                 yield model
 
 
@@ -158,14 +185,20 @@ def _asked(question: str, default: str, read: Callable[[str], T]) -> T:
         except AegishError as error:
             raise click.UsageError(str(error)) from None
 
-    shown = bool(default)
-    answer: T = click.prompt(question, default, value_proc=read_again, show_default=shown, err=True)
+    answer: T = click.prompt(
+        question,
+        default,
+        value_proc=read_again,
+        show_default=bool(default),
+        err=True,
+    )
     return answer
 
 
 def _known(workspace: Workspace, text: str) -> list[str]:
     models = text.replace(",", " ").split()
-    real = [each for each in models if each not in simulated_models()]
+    simulated = simulated_models()
+    real = [model for model in models if model not in simulated]
     workspace.catalog.resolve(real if real or not models else FLOOR, {})
     return models
 
@@ -178,12 +211,14 @@ def _own(text: str) -> Dataset | None:
 
 def _entries(workspace: Workspace, models: list[str], served: list[str]) -> str:
     """Return the catalog that the models need beside the one in use; empty where they need none."""
-    known = workspace.catalog.models
-    if any(each in simulated_models() and each not in known for each in models):
-        return catalog_for("http://127.0.0.1:8099")
-    if workspace.settings.catalog is not None or not set(served) & set(models):
+    simulated = simulated_models()
+    for model in models:
+        if model in simulated and model not in workspace.catalog.models:
+            return catalog_for("http://127.0.0.1:8099")
+    if workspace.settings.catalog is not None:
         return ""
-    return "\n".join(SERVED_MODEL.format(each) for each in served if each in models)
+    entries = [SERVED_MODEL.format(model) for model in served if model in models]
+    return "\n".join(entries)
 
 
 def _capped(workspace: Workspace, models: list[str]) -> bool:
@@ -191,10 +226,11 @@ def _capped(workspace: Workspace, models: list[str]) -> bool:
     if any(each in simulated_models() for each in models):
         return False
     specs = workspace.catalog.resolve(models, workspace.environ)
-    unpriced = [each.id for each in specs if each.price is None]
+    unpriced = [spec.id for spec in specs if spec.price is None]
     if unpriced:
         note(f"no max-cost in the run file: the price of {', '.join(unpriced)} is unknown")
-    return not unpriced and any(each.key_variable for each in specs)
+        return False
+    return any(spec.key_variable for spec in specs)
 
 
 def _next(path: Path, catalog: Path | None, models: list[str]) -> Iterator[str]:

@@ -55,7 +55,12 @@ class FiniteRange(click.FloatRange):
 
     def _describe_range(self) -> str:
         bounds = super()._describe_range()  # 1e-06<=x<1, which few people read
-        return re.sub(r"\d\S*?(?=<|$)", lambda bound: f"{Decimal(bound[0]).normalize():f}", bounds)
+
+        def plain(bound: re.Match[str]) -> str:
+            number = Decimal(bound[0])
+            return f"{number.normalize():f}"
+
+        return re.sub(r"\d\S*?(?=<|$)", plain, bounds)
 
 
 class OneOf(click.Choice[str]):
@@ -157,11 +162,16 @@ def _take_run_file(context: click.Context, _: click.Parameter, path: Path | None
     """Make the keys of a run file the defaults of the command's options."""
     if path is None:
         return
-    options = [each for each in context.command.params if isinstance(each, click.Option)]
-    known = {each.opts[0].removeprefix("--"): each for each in options if each.expose_value}
+    known = {}
+    for option in context.command.params:
+        if isinstance(option, click.Option) and option.expose_value:
+            known[option.opts[0].removeprefix("--")] = option
+    defaults = {}
     try:
-        keys = parse_toml(read_text(path, 2**20))
-        context.default_map = dict(_as_default(context, known, *item) for item in keys.items())
+        for key, value in parse_toml(read_text(path, 2**20)).items():
+            name, default = _as_default(context, known, key, value)
+            defaults[name] = default
+        context.default_map = defaults
     except InputError as error:
         raise ConfigError(f"{path}: {error}") from None
 
@@ -215,7 +225,8 @@ def completes(
         before, comma, begun = incomplete.rpartition(",")
         with suppress(Exception):  # an error would be printed into what is being typed
             names = known() if callable(known) else known
-            return [f"{before}{comma}{name}" for name in names if name.startswith(begun)]
+            matching = [name for name in names if name.startswith(begun)]
+            return [f"{before}{comma}{name}" for name in matching]
         return []
 
     return complete
@@ -269,7 +280,8 @@ def comma_list(
     A variable that a script forgot to set would else ask for everything, or pass every gate.
     """
     values = (value,) if isinstance(value, str) else value or ()
-    parts = [part.strip() for text in values for part in text.split(",") if part.strip()]
+    parts = [part.strip() for part in ",".join(values).split(",")]
+    parts = [part for part in parts if part]
     if values and not parts:
         advice = "name at least one" if parameter.required else "leave it out for the default"
         raise click.BadParameter(f"it is empty; {advice}")
@@ -289,10 +301,10 @@ def known_names(
         chosen = comma_list(context, parameter, value)
         if everything and "all" in chosen:
             return names
-        for each in chosen:
-            if each not in names:
-                hint = did_you_mean(each, names, f"choose from {', '.join(names)}")
-                raise click.BadParameter(f"'{each}' is no {what}: {hint}")
+        for name in chosen:
+            if name not in names:
+                hint = did_you_mean(name, names, f"choose from {', '.join(names)}")
+                raise click.BadParameter(f"'{name}' is no {what}: {hint}")
         return [name for name in names if name in chosen]
 
     return read

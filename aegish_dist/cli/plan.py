@@ -93,7 +93,8 @@ def _print_designs(found: PilotPlan) -> None:
         "output",
         "cost",
     )
-    better = {(each.commands, each.stderr): each for each in reversed(found.plan.designs)}
+    designs = reversed(found.plan.designs)
+    better = {(design.commands, design.stderr): design for design in designs}
     rows = [_row(found, design) for design in reversed(better.values())]
     say_table((), rows, headings, title=_title(found), caption=_caption(found))
 
@@ -101,8 +102,12 @@ def _print_designs(found: PilotPlan) -> None:
 def _document(found: PilotPlan) -> JsonObject:
     goal = found.goal
     variance = found.variance
+    bound = found.bound
     strata = variance.strata
-    known = all(each.within is not None for each in strata)
+    between = sum(stratum.between / stratum.samples for stratum in strata)
+    within = None
+    if all(stratum.within is not None for stratum in strata):
+        within = sum((stratum.within or 0) / stratum.samples for stratum in strata)
     return {
         **run_and_opinion(found.run.run_id, found.opinion),
         "models": list(found.models),
@@ -112,15 +117,15 @@ def _document(found: PilotPlan) -> JsonObject:
         "pilot": {
             "value": found.value,
             "stderr": found.stderr,
-            "ci_low": None if found.bound is None else found.bound.ci_low,
-            "ci_high": None if found.bound is None else found.bound.ci_high,
+            "ci_low": None if bound is None else bound.ci_low,
+            "ci_high": None if bound is None else bound.ci_high,
             "epochs": found.run.epochs,
-            "commands": sum(each.samples for each in strata),
+            "commands": _commands(found),
             "clusters": variance.clusters,
             # What each part adds to the variance of the pilot's value, at one epoch.
             "variance": {
-                "between": sum(each.between / each.samples for each in strata),
-                "within": sum((e.within or 0) / e.samples for e in strata) if known else None,
+                "between": between,
+                "within": within,
                 "shared": variance.shared,
             },
         },
@@ -128,6 +133,10 @@ def _document(found: PilotPlan) -> JsonObject:
         "commands_needed_at_least": found.plan.needed,
         "designs": [_design(found, design) for design in found.plan.designs],
     }
+
+
+def _commands(found: PilotPlan) -> int:
+    return sum(stratum.samples for stratum in found.variance.strata)
 
 
 def _design(found: PilotPlan, design: Design) -> JsonObject:
@@ -186,7 +195,7 @@ def _caption(found: PilotPlan) -> str:
 
 def _unknown_variance(found: PilotPlan, bound: Bound) -> Iterator[str]:
     """Say what a pilot tells in which nothing varies."""
-    commands = f"the {counted(sum(each.samples for each in found.variance.strata), 'command')}"
+    commands = f"the {counted(_commands(found), 'command')}"
     if found.goal.power is None:
         interval = format_interval(bound.ci_low, bound.ci_high)
         score = f"the score of {found.models[0]}, {format_rate(found.value)} {interval}"
@@ -203,20 +212,23 @@ def _unknown_variance(found: PilotPlan, bound: Bound) -> Iterator[str]:
 
 def _remarks(found: PilotPlan) -> Iterator[str]:
     plan = found.plan
-    best = next((design for design in plan.designs if design.available), None)
-    if best is not None:
-        limit = "" if best.limit is None else f" (--limit {best.limit})"
-        epochs = counted(best.epochs, "epoch")
-        commands = counted(best.commands, "command")
-        yield f"cheapest: {epochs} of {commands}{limit}"
+    available = [design for design in plan.designs if design.available]
+    if available:
+        best = available[0]
+        words = f"{counted(best.epochs, 'epoch')} of {counted(best.commands, 'command')}"
+        if best.limit is not None:
+            words += f" (--limit {best.limit})"
+        yield f"cheapest: {words}"
     elif plan.needed is not None and plan.needed > plan.available:
         yield (
             f"the data sets have {counted(plan.available, 'command')}: no number of epochs decides;"
             f" even with endless epochs it takes {counted(plan.needed, 'command')}"
         )
     else:
-        more = ", more epochs than --max-epochs would" if plan.needed is not None else ""
-        yield f"the {plan.available:,} commands of the data sets do not decide{more}"
+        words = f"the {plan.available:,} commands of the data sets do not decide"
+        if plan.needed is not None:
+            words += ", more epochs than --max-epochs would"
+        yield words
     if plan.needed is None:
         yield (
             "the pilot asked every command once, so it cannot tell what further epochs would bring:"

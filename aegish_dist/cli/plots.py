@@ -28,7 +28,8 @@ def _list(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if not wanted or context.resilient_parsing:
         return
     width = max(map(len, CHARTS))
-    say(*(f"{name:<{width}}  {summary}" for name, (summary, _) in CHARTS.items()))
+    for name, (summary, _chart) in CHARTS.items():
+        say(f"{name:<{width}}  {summary}")
     context.exit()
 
 
@@ -96,13 +97,19 @@ def plots(
         parts = [part for part in ReportPart if part in names]
         with without_collector():
             data = report_data(workspace.engine, found, opinion, snapshot, parts=parts)
-        made = list(plot_files(data, names, forms))
-        missing = [each for each in made if isinstance(each, NoChart)]
-        if len(missing) == len(made):
-            reasons = "; ".join(f"{each.name}: {each.reason}" for each in missing)
-            raise ReportError(f"run {found} has no data for these plots: {reasons}")
-        drawn = [each for each in made if not isinstance(each, NoChart)]
+        drawn: list[tuple[str, bytes]] = []
+        missing: list[NoChart] = []
+        for made in plot_files(data, names, forms):
+            if isinstance(made, NoChart):
+                missing.append(made)
+            else:
+                drawn.append(made)
+        if not drawn:
+            reasons = [f"{chart.name}: {chart.reason}" for chart in missing]
+            raise ReportError(f"run {found} has no data for these plots: {'; '.join(reasons)}")
         for name, content in drawn:
             opened(name).write(content)
-    say(*(str(folder / name) for name, _ in drawn))
-    note(*(f"no plot {each.name}: {each.reason}" for each in missing))
+    for name, _ in drawn:
+        say(str(folder / name))
+    for chart in missing:
+        note(f"no plot {chart.name}: {chart.reason}")

@@ -64,9 +64,12 @@ def note_next(*commands: str) -> None:
     """Print commands to type next, `aegish-dist` by the path that this one was called by."""
     program = "aegish-dist"
     if not shutil.which(program):
-        by_path = Path(sys.argv[0]).name == program
-        program = shlex.quote(sys.argv[0]) if by_path else "python -m aegish_dist"
-    note("next:", *(f"  {each}".replace(" aegish-dist ", f" {program} ") for each in commands))
+        typed = sys.argv[0]
+        by_path = Path(typed).name == program
+        program = shlex.quote(typed) if by_path else "python -m aegish_dist"
+    note("next:")
+    for command in commands:
+        note(f"  {command}".replace(" aegish-dist ", f" {program} "))
 
 
 def confirmed(question: str) -> bool:
@@ -92,7 +95,8 @@ def note_usage(error: click.ClickException) -> None:
     if context is not None:
         note_lines(context.get_usage())
         note(f"Try '{context.command_path} --help' for help.", "")
-    note(f"Error: {' '.join(error.format_message().split())}")
+    on_one_line = " ".join(error.format_message().split())
+    note(f"Error: {on_one_line}")
 
 
 def prepare_output() -> None:
@@ -115,9 +119,11 @@ def on_terminal(*, stderr: bool) -> bool:
 
 def can_redraw(*, stderr: bool) -> bool:
     """Return whether a stream is a terminal that can be drawn over, and a person looks at it."""
-    watched = os.environ.get("CI", "").lower() in ("", "0", "false")
-    able = os.environ.get("TERM", "").lower() not in ("", "dumb", "unknown")
-    return watched and able and on_terminal(stderr=stderr)
+    in_ci = os.environ.get("CI", "").lower()
+    terminal = os.environ.get("TERM", "").lower()
+    if in_ci not in ("", "0", "false") or terminal in ("", "dumb", "unknown"):
+        return False
+    return on_terminal(stderr=stderr)
 
 
 @contextmanager
@@ -234,7 +240,12 @@ def shown(output: Path | None) -> Iterator[Callable[[Callable[..., str | Iterato
     if output is None:
         width = shutil.get_terminal_size((140, 40)).columns
         color = on_terminal(stderr=False) and not os.environ.get("NO_COLOR")
-        yield lambda draw: say_rendered("".join(_parts(draw(width=width, color=color))))
+
+        def say_drawn(draw: Callable[..., str | Iterator[str]]) -> None:
+            drawn = draw(width=width, color=color)
+            say_rendered("".join(_parts(drawn)))
+
+        yield say_drawn
         return
     with replacing_text(output) as stream:
         yield lambda draw: stream.writelines(_parts(draw()))
@@ -295,7 +306,9 @@ def in_columns(
     texts = len(columns)
     if width is not None:
         widths = _narrowed(widths, texts, ids, width)
-    lines = [printable(title), ""] if title else []
+    lines = []
+    if title:
+        lines = [printable(title), ""]
     lines += _lines(headings, widths, texts, ids)
     lines.append("-" * (sum(widths) + GAP * (len(widths) - 1)))
     for row in cells:
@@ -303,7 +316,10 @@ def in_columns(
     if caption:
         below = printable(caption)
         lines.append("")
-        lines += sentence_lines(below, width) if width else [below]
+        if width:
+            lines += sentence_lines(below, width)
+        else:
+            lines.append(below)
     return "\n".join(lines)
 
 
@@ -345,17 +361,22 @@ def _lines(row: Sequence[str], widths: Sequence[int], texts: int, ids: int) -> I
     columns = []
     for place, (cell, width) in enumerate(zip(row, widths, strict=True)):
         fits = cell_width(cell) <= width
-        if place < ids and not fits:
+        if fits or place >= texts:
+            columns.append([cell])
+        elif place < ids:
             yield cell
             columns.append([""])
         else:
-            columns.append([cell] if fits or place >= texts else sentence_lines(cell, width))
+            columns.append(sentence_lines(cell, width))
+    gap = " " * GAP
     for cells in zip_longest(*columns, fillvalue=""):
         padded = []
         for place, (cell, width) in enumerate(zip(cells, widths, strict=True)):
             space = " " * (width - cell_width(cell))
-            padded.append(cell + space if place < texts else space + cell)
-        yield (" " * GAP).join(padded).rstrip()
+            is_text = place < texts
+            padded.append(cell + space if is_text else space + cell)
+        line = gap.join(padded)
+        yield line.rstrip()
 
 
 def terminal_console(*, stderr: bool = False) -> Console:

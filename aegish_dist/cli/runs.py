@@ -1,5 +1,6 @@
 """`aegish-dist runs`: list, rename, archive and delete runs."""
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -71,22 +72,29 @@ def list_(limit: int, as_json: bool) -> None:
     more = 0 < limit < len(found)
     found = found[: limit or None]
     if as_json:
-        say_json([{**asdict(r), "created_at": r.created_at.isoformat()} for r in found])
+        say_json([{**asdict(run), "created_at": run.created_at.isoformat()} for run in found])
     else:
-        narrow = on_terminal(stderr=False) and list_width() < 100
-        columns = ("Run", "Name", "Created (UTC)", "Held", "Origin")[: 4 if narrow else 5]
-        numbers = ("Models", "Samples", "Epochs", "Verdicts")[3 if narrow else 0 :]
-        rows = [_row(run, len(columns), len(numbers)) for run in found]
-        say_table(columns, rows, numbers, ids=3)
+        _say_table(found)
     if more:
         note("there are older runs: --limit 0 lists all")
 
 
-def _row(run: RunSummary, texts: int, counts: int) -> tuple[str, ...]:
-    numbers = (run.models, run.samples, run.epochs, run.verdicts)
-    created = f"{run.created_at:%Y-%m-%d %H:%M}"
-    words = (run.run_id, run.name, created, run.held or "", run.origin)
-    return *words[:texts], *(f"{number:,}" for number in numbers[-counts:])
+def _say_table(found: Sequence[RunSummary]) -> None:
+    """Print a table of runs; a narrow terminal shows only some of its columns."""
+    texts: tuple[str, ...] = ("Run", "Name", "Created (UTC)", "Held")
+    numbers: tuple[str, ...] = ("Verdicts",)
+    wide = list_width() >= 100 or not on_terminal(stderr=False)
+    if wide:
+        texts += ("Origin",)
+        numbers = ("Models", "Samples", "Epochs", "Verdicts")
+    rows = []
+    for run in found:
+        created = f"{run.created_at:%Y-%m-%d %H:%M}"
+        row = [run.run_id, run.name, created, run.held or ""]
+        if wide:
+            row += [run.origin, f"{run.models:,}", f"{run.samples:,}", f"{run.epochs:,}"]
+        rows.append([*row, f"{run.verdicts:,}"])
+    say_table(texts, rows, numbers, ids=3)
 
 
 @runs.command(
@@ -114,9 +122,9 @@ def show_(run: str, as_file: bool) -> None:
 @run_id(required=False)
 def rename_(words: tuple[str, ...], run_id: str | None) -> None:
     """Give a run another name; "" takes its name away."""
-    named = (*filter(None, (run_id,)), *words)
+    named = (run_id, *words) if run_id else words
     refuse_usage((len(named) != 2, "name one run and its new name: --run-id R NAME"))
     run, name = named
     workspace, found = open_run(run)
-    given = rename(workspace.engine, found, name)
-    say(f"{found}: {given}" if given else f"{found}: no name")
+    given = rename(workspace.engine, found, name) or "no name"
+    say(f"{found}: {given}")

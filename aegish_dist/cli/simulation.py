@@ -2,7 +2,6 @@
 
 import shlex
 from functools import partial
-from itertools import chain, count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -136,27 +135,33 @@ def simulate_provider(replays: tuple[Path, ...], catalog: Path | None, **options
         simulator_config(**(options | {"scenario": None}))
     except ConfigError as error:  # of an option, not of a file
         raise click.UsageError(str(error)) from None
-    recordings = [row.record for path in replays for row in read_rows(path)]
+    recordings = []
+    for path in replays:
+        recordings += [row.record for row in read_rows(path)]
     own = load_settings().catalog
     outputs: dict[str, Output] = {}
     if recordings and own is not None and own.exists():  # it may be the one that is to be written
         here = open_workspace().catalog
-        outputs = known({each.model: here.output_of(each.model) for each in recordings})
+        models = dict.fromkeys(recording.model for recording in recordings)
+        outputs = known({model: here.output_of(model) for model in models})
 
     def ready(server: SimulatorServer) -> None:
         unnamed: list[str] = []
         if catalog is not None:
-            out = "left out of the catalog: '{}' is no model id of the form PROVIDER/MODEL"
             unnamed = write_catalog(catalog, server.url, recordings, config.models, outputs)
-            note(*map(out.format, unnamed), f"catalog written to {catalog}")
+            for name in unnamed:
+                words = f"'{name}' is no model id of the form PROVIDER/MODEL"
+                note(f"left out of the catalog: {words}")
+            note(f"catalog written to {catalog}")
         note(f"simulated provider at {server.url}; Ctrl-C ends it")
         if recordings:
             note(f"replaying {len(recordings):,} recorded completions")
         if catalog is None:
             note("to ask it, let it write a catalog: --write-catalog sim.toml")
         else:
-            named = (each.model for each in recordings if each.model not in unnamed)
-            note_next(_ask_simulated(catalog, next(named, FIRST)), OPEN)
+            named = [record.model for record in recordings if record.model not in unnamed]
+            first = named[0] if named else FIRST
+            note_next(_ask_simulated(catalog, first), OPEN)
 
     config = simulator_config(**options)
     run_forever(Simulator(config, recordings), ready)
@@ -180,12 +185,16 @@ def demo() -> None:
         workspace = open_workspace(
             load_settings({"database_url": None, "broker_url": None, "catalog": catalog})
         )
-        taken = {each.name for each in recent_runs(workspace.engine, limit=2**31 - 1)}
-        names = chain(["demo"], (f"demo-{number}" for number in count(2)))
+        taken = {run.name for run in recent_runs(workspace.engine, limit=2**31 - 1)}
+        name = "demo"
+        number = 1
+        while name in taken:
+            number += 1
+            name = f"demo-{number}"
         asked = Request(
             models=MODELS,
             parameters=CallParameters(time_limit_s=30),
-            name=next(each for each in names if each not in taken),
+            name=name,
             preflight=False,
         )
         try:

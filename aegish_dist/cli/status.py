@@ -65,11 +65,12 @@ def halted(status: RunStatus) -> Iterator[str]:
                 f" {model.reason}; once one may, it goes on, at once after"
                 f" `aegish-dist resume --run-id {status.run_id}`"
             )
-    dear = ", ".join(m.model for m in status.models if m.state is State.OVER_BUDGET)
-    if dear:
+    over_budget = [model.model for model in status.models if model.state is State.OVER_BUDGET]
+    if over_budget:
         yield (
-            f"over budget, the rest of its items was not called: {dear}; with a higher cap it goes"
-            f" on: `aegish-dist resume --run-id {status.run_id} --max-cost USD`"
+            f"over budget, the rest of its items was not called: {', '.join(over_budget)};"
+            " with a higher cap it goes on:"
+            f" `aegish-dist resume --run-id {status.run_id} --max-cost USD`"
         )
 
     for model in status.models:
@@ -136,8 +137,8 @@ def left_to_retry(status: RunStatus) -> Iterator[str]:
     """Say which calls brought no answer, and the command that makes them again."""
     command = retry_command(status)
     if command is not None:
-        failed = ", ".join(f"{outcome} {number:,}" for outcome, number in status.failed.items())
-        yield f"calls that brought no answer: {failed}; `{command}` makes them again"
+        failed = [f"{outcome} {number:,}" for outcome, number in status.failed.items()]
+        yield f"calls that brought no answer: {', '.join(failed)}; `{command}` makes them again"
 
 
 def print_status(current: RunStatus, *, stderr: bool = False) -> None:
@@ -157,20 +158,22 @@ def print_status(current: RunStatus, *, stderr: bool = False) -> None:
 def _table(current: RunStatus) -> str:
     from aegish_dist.report.run_words import time_left  # noqa: PLC0415  only where it prints
 
-    rows = [
-        (
-            model.model,
-            _state(model, current.workers),
-            f"{model.done:,}",
-            f"{model.planned:,}",
-            f"{model.failed:,}",
-            f"{model.replaced:,}",
-            f"{model.in_flight:,}",
-            f"{model.rate_per_s:.1f}",
-            "-" if model.cost_usd is None else f"{model.cost_usd:.4f}",
+    rows = []
+    for model in current.models:
+        cost = "-" if model.cost_usd is None else f"{model.cost_usd:.4f}"
+        rows.append(
+            (
+                model.model,
+                _state(model, current.workers),
+                f"{model.done:,}",
+                f"{model.planned:,}",
+                f"{model.failed:,}",
+                f"{model.replaced:,}",
+                f"{model.in_flight:,}",
+                f"{model.rate_per_s:.1f}",
+                cost,
+            )
         )
-        for model in current.models
-    ]
     title = f"Run {current.run_id}: {current.state}, {current.done:,} of {current.planned:,}"
     if current.missing:
         title += f", {time_left(current)}"
@@ -188,11 +191,13 @@ def _state(model: ModelStatus, workers: int) -> str:
 
     state = str(model.state)
     if model.reason is not None:
-        called = (
-            "" if model.state is State.PARKED else f" no worker may call it ({workers} running):"
-        )
-        state += f":{called} {model.reason}"
-    return "; ".join(filter(None, (state, batch_words(model))))
+        if model.state is not State.PARKED:
+            state += f": no worker may call it ({workers} running)"
+        state += f": {model.reason}"
+    batches = batch_words(model)
+    if batches:
+        state += f"; {batches}"
+    return state
 
 
 PLAIN_INTERVAL_S = 5.0  # seconds between two lines, at least
@@ -292,11 +297,11 @@ def _kept_back() -> Iterator[None]:
         yield
         return
     kept = _Kept()
-    loggers = logging.getLogger().handlers
-    to_streams = [handler for handler in loggers if isinstance(handler, logging.StreamHandler)]
-    handlers = [handler for handler in to_streams if handler.stream is stream]
-    for handler in handlers:
-        handler.setStream(kept)
+    handlers = []
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, logging.StreamHandler) and handler.stream is stream:
+            handlers.append(handler)
+            handler.setStream(kept)
     sys.stderr = kept
     try:
         yield
@@ -349,12 +354,13 @@ def _lines(*, only_watching: bool) -> Callable[[RunStatus], None]:
         if noted is None or changed(noted, status):
             noted_at = now
             noted = status
-            kinds = {
-                (each.model, each.error_class, each.status): each for each in status.last_errors
-            }
-            new = next((kind for kind in kinds if kind not in told), None)
-            told.add(new)
-            lines = [plain_line(status), *([plain_error(status, kinds[new])] if new else ())]
+            lines = [plain_line(status)]
+            for error in status.last_errors:
+                kind = (error.model, error.error_class, error.status)
+                if kind not in told:
+                    told.add(kind)
+                    lines.append(plain_error(status, error))
+                    break
             if not note(*lines) and only_watching:
                 raise ClosedOutputError("the reader of standard error has closed it")
 
@@ -435,8 +441,10 @@ def status(run_id: str, watch: bool, as_json: bool) -> None:
             show(current)
             current = counts.watch(workspace.engine, current, show)
     print_status(current)
-    advice = (*halted(current), *aggregated(current), *left_to_retry(current), hint(current))
-    note(*filter(None, advice))
+    note(*halted(current), *aggregated(current), *left_to_retry(current))
+    advice = hint(current)
+    if advice is not None:
+        note(advice)
 
 
 def _document(current: RunStatus) -> JsonObject:
@@ -444,6 +452,7 @@ def _document(current: RunStatus) -> JsonObject:
     for error in document["last_errors"]:
         error["at"] = error["at"].isoformat()
     for model in document["models"]:
-        if (batches := model["batches"]) is not None and batches["expected_usd"] is not None:
+        batches = model["batches"]
+        if batches is not None and batches["expected_usd"] is not None:
             batches["expected_usd"] = float(batches["expected_usd"])
     return document

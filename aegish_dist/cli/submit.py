@@ -153,7 +153,8 @@ def submit(**options: Any) -> int:
     if status is not None:
         note(*_after_work(run.typed, status))
         return 1 if status.missing else 0
-    if (reports := first_reports(workspace, started)) is not None:
+    reports = first_reports(workspace, started)
+    if reports is not None:
         note(*halted(reports))
     note(_follow_it(run.typed))
     return 0
@@ -184,10 +185,8 @@ def _after_work(run_id: str, status: RunStatus) -> Iterator[str]:
             f" try again with: aegish-dist resume --run-id {run_id}"
         )
     else:
-        yield from (
-            list(aggregated(status))
-            or ["no worker has made a snapshot of it yet: `report` makes one"]
-        )
+        scores = list(aggregated(status))
+        yield from scores or ["no worker has made a snapshot of it yet: `report` makes one"]
         yield f"see the results with: aegish-dist report --run-id {run_id}"
     yield from left_to_retry(status)
 
@@ -199,15 +198,21 @@ def _follow_it(run_id: str) -> str:
 def _asked_document(asked: Submission) -> JsonObject:
     """Return what is asked of whom, and its expected cost, in JSON types."""
     plan = asked.plan
-    estimate = asked.plan.estimate()
+    estimate = plan.estimate()
     cost = estimate.cost_usd
+    datasets = []
+    for dataset in plan.datasets:
+        datasets.append(
+            {
+                "name": dataset.name,
+                "fingerprint": dataset.fingerprint,
+                "samples": len(dataset.samples),
+            }
+        )
     return {
         "tasks": estimate.calls,
         "models": [spec.id for spec in plan.models],
-        "datasets": [
-            {"name": d.name, "fingerprint": d.fingerprint, "samples": len(d.samples)}
-            for d in plan.datasets
-        ],
+        "datasets": datasets,
         "estimate": {
             "input_tokens": estimate.input_tokens,
             "output_tokens": estimate.output_tokens,
@@ -306,9 +311,11 @@ def _hold(run_id: str, reason: RunPause, *, as_json: bool) -> None:
         document = {"run_id": found, "held": held, "missing": status.missing}
         say_json({**document, "in_flight": in_flight})
         return
-    already = " already" if before is held else ""
-    state = f"{held}{already}, {counted(status.missing, 'verdict')} missing"
-    say(f"{found}: {state if status.missing else 'complete, no worker asks anything of it'}")
+    state = "complete, no worker asks anything of it"
+    if status.missing:
+        already = " already" if before is held else ""
+        state = f"{held}{already}, {counted(status.missing, 'verdict')} missing"
+    say(f"{found}: {state}")
     if before is None and held is not None:
         note(f"calls in flight end by themselves: `aegish-dist status --run-id {found}` shows them")
 
@@ -333,11 +340,15 @@ def resume(
     missing = status.missing if enqueued is None else enqueued
     if as_json:
         say_json({"run_id": found, "enqueued": enqueued, "missing": missing})
+    elif not here:
+        say(f"{found}: {counted(missing, 'item')} enqueued")
+    elif missing:
+        say(f"{found}: {counted(missing, 'verdict')} missing")
     else:
-        left = f"{counted(missing, 'verdict')} missing" if missing else "complete"
-        say(f"{found}: {left}" if here else f"{found}: {counted(missing, 'item')} enqueued")
-    reasons = (*halted(status), *aggregated(status)) if here else ()
-    note(*reasons, *left_to_retry(status))
+        say(f"{found}: complete")
+    if here:
+        note(*halted(status), *aggregated(status))
+    note(*left_to_retry(status))
     return 1 if here and missing else 0
 
 

@@ -193,8 +193,10 @@ def _snapshots(given: list[str]) -> tuple[int, int] | None:
     """Return the numbers of `--changed-between`; None without it."""
     if not given:
         return None
-    numbers = [int(each) for each in given if each.isascii() and each.isdigit() and len(each) < 11]
-    if len(given) != 2 or len(numbers) != 2 or not all(0 < each <= MAX_INTEGER for each in numbers):
+    digits = [text for text in given if text.isascii() and text.isdigit()]
+    numbers = [int(text) for text in digits if len(text) < 11]
+    in_range = all(0 < number <= MAX_INTEGER for number in numbers)
+    if len(given) != 2 or len(numbers) != 2 or not in_range:
         raise click.UsageError(
             "--changed-between takes the numbers of two snapshots, which `aggregate` prints: A,B"
         )
@@ -205,12 +207,15 @@ def _snapshots(given: list[str]) -> tuple[int, int] | None:
 
 
 def _filter(opinion: Opinion, conditions: dict[str, Any]) -> VerdictFilter:
+    targets: frozenset[TrueLabel] = frozenset()
+    if conditions["target"]:
+        targets = frozenset({TrueLabel(conditions["target"])})
     return VerdictFilter(
         models=tuple(conditions["models"] or conditions["missed_by"]),
         outcomes=outcomes_or_labels(conditions["outcome"], opinion.rule),
-        correctness=frozenset(each for each in Correctness if conditions.get(each)),
+        correctness=frozenset(wanted for wanted in Correctness if conditions.get(wanted)),
         datasets=tuple(conditions["dataset"]),
-        targets=frozenset([TrueLabel(conditions["target"])] if conditions["target"] else ()),
+        targets=targets,
         categories=frozenset(conditions["category"]),
         missed_by=tuple(conditions["missed_by"]),
         missed_by_all=conditions["missed_by_all"],
@@ -222,7 +227,8 @@ def _filter(opinion: Opinion, conditions: dict[str, Any]) -> VerdictFilter:
 
 def _counted(parts: Iterable[ListedPart], passed: Counter[str]) -> Iterator[ListedPart]:
     for part in parts:
-        passed.update(shown=len(part.verdicts), more=part.matched - len(part.verdicts))
+        shown = len(part.verdicts)
+        passed.update(shown=shown, more=part.matched - shown)
         yield part
 
 
@@ -231,10 +237,11 @@ def _print_commands(
 ) -> None:
     width = list_width()
     columns, rows = command_table(commands, width, **words)
+    table = in_columns(columns, rows, width=width)
     if output is not None:
-        put_out([in_columns(columns, rows, width=width) + "\n"], output)
+        put_out([f"{table}\n"], output)
     elif commands:
-        say_columns(in_columns(columns, rows, width=width))
+        say_columns(table)
     passed = Counter(shown=sum(map(len, commands)), more=more)
     _note(passed, output, " verdicts about further commands")
 
@@ -242,7 +249,8 @@ def _print_commands(
 def _note(passed: Counter[str], output: Path | None, of: str = "") -> None:
     if not passed["shown"]:
         note("no verdict meets these conditions")
-    if more := passed["more"]:
+    more = passed["more"]
+    if more:
         at_least = "at least " if more >= COUNTED else ""
         note(f"{at_least}{more:,} more{of}; `--limit` lists more of them, 0 all")
     if output is not None and not is_stream(output):
@@ -385,9 +393,14 @@ def export(
     from aegish_dist.pipeline import verdict_files  # noqa: PLC0415
     from aegish_dist.pipeline.opinions import load_opinions  # noqa: PLC0415
 
-    chosen = chosen or ("csv" if form_of(output, ("csv",)) == "csv" else None)
-    rules = correct or ([DEFAULT_RULE.name] if chosen in (FOLDER, "csv") and overlay else [])
-    opinions = [each for rule in rules for each in load_opinions(rule, None, overlay)]
+    if chosen is None and form_of(output, ("csv",)) == "csv":
+        chosen = "csv"
+    rules = correct
+    if not rules and overlay is not None and chosen in (FOLDER, "csv"):
+        rules = [DEFAULT_RULE.name]
+    opinions: list[Opinion] = []
+    for rule in rules:
+        opinions += load_opinions(rule, None, overlay)
     no_path = output is None and chosen not in (None, "jsonl", "csv")
     refuse_usage(
         (chosen == "csv" and len(opinions) > 1, "csv has `correct` by one rule set"),
@@ -395,7 +408,7 @@ def export(
     )
     workspace, found = open_run(run_id)
     if chosen == "csv":
-        opinion = next(iter(opinions), Opinion())
+        opinion = opinions[0] if opinions else Opinion()
         parts = list_verdicts(workspace.engine, found, VerdictFilter(), opinion)
         put_out(listing_csv({"opinion": opinion.provenance}, parts), output)
         if output is not None:
@@ -463,20 +476,21 @@ def reparse(run_id: str, dry_run: bool, limit: int, as_json: bool) -> None:
         say_json(to_builtins(told))
         return
     would = "would be " if dry_run else ""
+    completions = counted(found.completions, "completion")
+    outcomes = counted(len(found.changed), "outcome")
     say(
-        f"{found.run_id}: {counted(found.completions, 'completion')} read by parser"
-        f" {PARSER_VERSION}, {found.updated:,} {would}updated,"
-        f" {counted(len(found.changed), 'outcome')} {would}changed"
+        f"{found.run_id}: {completions} read by parser {PARSER_VERSION},"
+        f" {found.updated:,} {would}updated, {outcomes} {would}changed"
     )
     if found.pruned:
         note(
             f"{found.run_id}: {counted(found.pruned, 'completion')} pruned; their verdicts stay as"
             " an earlier parser read them"
         )
-    rows = [
-        (found.run_id, each.model, each.command, each.before.value, each.after.value)
-        for each in found.changed[: limit or None]
-    ]
+    rows = []
+    for verdict in found.changed[: limit or None]:
+        turn = (verdict.before.value, verdict.after.value)
+        rows.append((found.run_id, verdict.model, verdict.command, *turn))
     if rows:
         columns = ("Run", "Model", "Command", "From", "To")
         say_table(columns, rows)
@@ -528,7 +542,8 @@ def _text(form: str, run_id: str, rows: Sequence[TimedFailures]) -> str:
     if form == "csv":
         return failures_csv(rows)
     if form == "json":
-        return printable_json({"run_id": run_id, "by": "minute"} | failures_document(rows)) + "\n"
+        document = {"run_id": run_id, "by": "minute"} | failures_document(rows)
+        return printable_json(document) + "\n"
     if rows:
         return _tables(rows, rows, None) + "\n"
     return ""
@@ -543,22 +558,27 @@ def _tables(
 
 def _summary(rows: Sequence[TimedFailures], width: int | None) -> str:
     sums = totals(rows)
-    first = min((each.first_at for each in sums if each.first_at), default=None)
-    last = max((each.last_at for each in sums if each.last_at), default=None)
-
-    def row(each: TimedFailures) -> tuple[str, ...]:
-        alike = [r for r in rows if (r.model, r.error_class) == (each.model, each.error_class)]
-        drawn = timeline(alike, first, last, width=40) if first and last else ""
-        return each.model, *_why(each), f"|{drawn}|", *_numbers(each)
-
+    first = min((total.first_at for total in sums if total.first_at), default=None)
+    last = max((total.last_at for total in sums if total.last_at), default=None)
+    cells = []
+    span = ""
+    for total in sums:
+        drawn = ""
+        if first and last:
+            span = f"Timeline: {_moment(first)} to {_moment(last)} UTC"
+            kind = (total.model, total.error_class)
+            alike = [row for row in rows if (row.model, row.error_class) == kind]
+            drawn = timeline(alike, first, last, width=40)
+        cells.append((total.model, *_why(total), f"|{drawn}|", *_numbers(total)))
     columns = ("Model", "Reason", "Status", "Newest message", "Timeline")
-    span = f"Timeline: {_moment(first)} to {_moment(last)} UTC" if first and last else ""
-    return in_columns(columns, map(row, sums), COUNTS, caption=span, width=width)
+    return in_columns(columns, cells, COUNTS, caption=span, width=width)
 
 
 def _by_time(rows: Sequence[TimedFailures], width: int | None) -> str:
     columns = ("Time (UTC)", "Model", "Reason", "Status", "Newest message")
-    cells = ((_moment(each.time), each.model, *_why(each), *_numbers(each)) for each in rows)
+    cells = []
+    for row in rows:
+        cells.append((_moment(row.time), row.model, *_why(row), *_numbers(row)))
     return in_columns(columns, cells, COUNTS, width=width)
 
 

@@ -111,10 +111,8 @@ def headline(status: RunStatus) -> list[str]:
 
 def _movement(status: RunStatus) -> Iterator[str]:
     """Say how fast a run goes on, and what its items in flight wait for."""
-    rate_per_s = 0.0
     in_flight = unsent = pausing = opened = answered = requests = 0
     for model in status.models:
-        rate_per_s += model.rate_per_s
         in_flight += model.in_flight
         if model.waiting is not None:
             unsent += model.waiting.limiter
@@ -123,7 +121,7 @@ def _movement(status: RunStatus) -> Iterator[str]:
             opened += model.batches.open
             answered += model.batches.answered
             requests += model.batches.requests
-    yield pace(rate_per_s)
+    yield pace(sum(model.rate_per_s for model in status.models))
     yield f"{in_flight:,} in flight"
     if unsent:
         yield f"{unsent:,} waiting to be sent"
