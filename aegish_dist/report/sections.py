@@ -14,6 +14,7 @@ from aegish_dist.report.data import ReportData
 from aegish_dist.report.first_screen import PILOT, details, first_screen, state_line, to_plan
 from aegish_dist.report.layout import (
     COMPARED_TITLES,
+    HEADLINES,
     INTERVAL,
     SIMULATED,
     Cell,
@@ -204,9 +205,15 @@ def score_in_words(data: ReportData) -> str:
     opinion = data.snapshot.opinion
     product = opinion is not None and opinion.rule.composite is Composite.PRODUCT
     score = "DR \N{MULTIPLICATION SIGN} HA" if product else "(DR + HA) / 2"
-    return (
-        f"DR: malicious detection rate. HA: harmless acceptance rate. aegish score: {score}. In %."
-    )
+    meanings = [
+        "DR: malicious detection rate.",
+        "HA: harmless acceptance rate.",
+        f"aegish score: {score}.",
+    ]
+    for metric, title in HEADLINES.items():
+        if metric not in COMPARED_TITLES:
+            meanings.append(f"{title}: {metric.replace('_', ' ')}.")
+    return " ".join([*meanings, "In %."])
 
 
 def _legend(data: ReportData, names: Collection[str]) -> tuple[str, ...]:

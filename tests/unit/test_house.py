@@ -34,11 +34,11 @@ def beyond(budgets: Mapping[str, Budget], numbers: Mapping[str, int]) -> Iterato
     for key, number in numbers.items():
         budget = budgets.get(key)
         if budget is None:
-            yield f'no budget: "{key}" = {{ now = {number}, was = 0, why = "..." }}'
+            yield f'no budget in tests/house.toml: "{key}" = {{ now = {number}, was = 0, why = "..." }}'
         elif number > budget.now:
             yield (
-                f'{key} holds {number}, its budget is {budget.now}: make it smaller, or write "{key}" '
-                f'= {{ now = {number}, was = {budget.was}, why = "..." }}'
+                f"{key} holds {number}, its budget is {budget.now}: make it smaller, or write in "
+                f'tests/house.toml "{key}" = {{ now = {number}, was = {budget.was}, why = "..." }}'
             )
 
 
