@@ -53,7 +53,7 @@ from aegish_dist.cli.workspace import open_run_to_ask, open_workspace
 from aegish_dist.core.failures import TimedFailures, timeline, totals
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.text import counted, printable_json, shortened
+from aegish_dist.core.text import JsonObject, counted, printable_json, shortened
 from aegish_dist.errors import ConfigError, DatasetError, StoreError
 from aegish_dist.files import is_stream
 from aegish_dist.opinions.opinion import Opinion, run_and_opinion
@@ -206,7 +206,7 @@ def _snapshots(given: list[str]) -> tuple[int, int] | None:
     return numbers[0], numbers[1]
 
 
-def _filter(opinion: Opinion, conditions: dict[str, Any]) -> VerdictFilter:
+def _filter(opinion: Opinion, conditions: JsonObject) -> VerdictFilter:
     targets: frozenset[TrueLabel] = frozenset()
     if conditions["target"]:
         targets = frozenset({TrueLabel(conditions["target"])})

@@ -11,11 +11,11 @@ from enum import StrEnum
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 
 from aegish_dist.core.sample import MAX_COMMAND_CHARS, MAX_LABEL_CHARS, Dataset, Sample, TrueLabel
+from aegish_dist.core.text import JsonObject, known
 from aegish_dist.errors import DatasetError
 from aegish_dist.inputs.checking import Location
 
@@ -66,8 +66,10 @@ def problems(
         first, target = first_seen.setdefault(sample.command, (line, sample.target))
         found += _sample_problems(line, sample)
         if first != line:
-            label = "" if target is sample.target else f", which is labelled {target}"
-            found.append(Problem(line, "command", f"the same command as in line {first}{label}"))
+            message = f"the same command as in line {first}"
+            if target is not sample.target:
+                message += f", which is labelled {target}"
+            found.append(Problem(line, "command", message))
     return tuple(found)
 
 
@@ -126,8 +128,9 @@ def _misspelt(category: str) -> str | None:
 
 
 def _text_problems(record: int, field: str, text: str, max_chars: int) -> Iterator[Problem]:
-    if bad := _UNSTORABLE.search(text):
-        message = f"contains the control character U+{ord(bad.group()):04X}"
+    if unstorable := _UNSTORABLE.search(text):
+        code = ord(unstorable.group())
+        message = f"contains the control character U+{code:04X}"
         yield Problem(record, field, message)
     if len(text) > max_chars:
         message = f"has {len(text):,} characters, at most {max_chars:,} are allowed"
@@ -158,7 +161,7 @@ class Draft(Struct, frozen=True):
 
     def checked(self) -> Dataset:
         """Return the dataset, or raise a DatasetError for the first error or for no samples."""
-        errors = [each for each in self.problems() if each.severity is Severity.ERROR]
+        errors = [problem for problem in self.problems() if problem.severity is Severity.ERROR]
         if errors:
             first = errors[0]
             what = first.message
@@ -190,15 +193,22 @@ def given(values: Mapping[str, object], kind: type[Struct]) -> dict[str, object]
 
 def to_sample(location: Location, record: SampleRecord, values: Mapping[str, object]) -> Sample:
     """Make a sample of a record; other `values`, and an object `metadata`, are metadata."""
-    extra = {key: value for key, value in values.items() if key not in record.__struct_fields__}
+    fields = record.__struct_fields__
+    extra = {key: value for key, value in values.items() if key not in fields}
     nested = extra.pop("metadata", None)
     if nested is not None:
-        extra |= location.checked(nested, dict[str, Any], "metadata")
+        extra |= location.checked(nested, JsonObject, "metadata")
     try:
-        metadata = {str(key): _as_text(value) for key, value in extra.items() if value is not None}
+        metadata = {str(key): _as_text(value) for key, value in known(extra).items()}
     except RecursionError:
         raise location.error("is nested too deeply", "metadata") from None
-    return Sample(record.command, record.target, record.category, record.cluster, metadata)
+    return Sample(
+        command=record.command,
+        target=record.target,
+        category=record.category,
+        cluster=record.cluster,
+        metadata=metadata,
+    )
 
 
 def _as_text(value: object) -> str:
@@ -210,7 +220,8 @@ def _as_text(value: object) -> str:
 def dataset_name(path: Path, name: str | None) -> str:
     """Return the name a user chose, checked, else one made of the file's name."""
     if name is None:
-        return re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).strip("._-")[:100] or "dataset"
+        plain = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).strip("._-")
+        return plain[:100] or "dataset"
     if not _NAME.fullmatch(name):
         problem = f"{name!a} is no dataset name: use up to 100 letters, digits, '.', '-' and '_'"
         raise Location(str(path)).error(problem, "name")

@@ -33,7 +33,8 @@ def normal_form(command: str) -> str:
     is no `;` at the end.
     """
     lines = [" ".join(line.split()) for line in command.split("\n")]
-    text = "\n".join(line for line in lines if line).rstrip("; \n")
+    text = "\n".join(line for line in lines if line)
+    text = text.rstrip("; \n")
     text = _QUOTED_WORD.sub(r"\2", text)
     text = _QUOTED_TEXT.sub(r"'\2'", text)
     text = _HEX.sub(lambda found: found[0].lower(), text)
@@ -97,8 +98,11 @@ def _pairs(samples: Iterable[Sample]) -> Iterator[tuple[int, int, str]]:
 
 def _near(forms: list[str]) -> Iterator[tuple[str, str]]:
     forms.sort(key=lambda form: (len(_trigrams(form)), form))
-    counts = Counter(gram for form in forms for gram in _trigrams(form))
-    ranks = {gram: rank for rank, (gram, _) in enumerate(reversed(counts.most_common()))}
+    counts: Counter[str] = Counter()
+    for form in forms:
+        counts.update(_trigrams(form))
+    rarest_first = reversed(counts.most_common())
+    ranks = {gram: rank for rank, (gram, _) in enumerate(rarest_first)}
     sharing: dict[int, list[int]] = defaultdict(list)
     known: list[tuple[str, array[int]]] = []
     for form in forms:
@@ -106,11 +110,14 @@ def _near(forms: list[str]) -> Iterator[tuple[str, str]]:
         mine = set(grams)
         size = len(grams)
         rarest = grams[: size - ceil(SIMILARITY * size) + 1]
-        places = Counter(place for gram in rarest for place in sharing[gram])
+        places: Counter[int] = Counter()
+        for gram in rarest:
+            places.update(sharing[gram])
         for place, _ in places.most_common(MAX_COMPARED):
             other, theirs = known[place]
             shared = len(mine.intersection(theirs))
-            if shared >= SIMILARITY * (size + len(theirs) - shared):
+            united = size + len(theirs) - shared
+            if shared >= SIMILARITY * united:
                 yield form, other
                 break
         else:

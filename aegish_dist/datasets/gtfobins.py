@@ -182,8 +182,9 @@ def _entry(location: Location, field: str, function: str, value: object) -> Entr
     example = _node(location, value, _Example, field)
     contexts = _mapping(location, example.contexts, f"{field}.contexts")
     usable = [name for name in _CONTEXTS if name in contexts] or ["unprivileged"]
-    first = _node(location, contexts.get(usable[0]), _Context, f"{field}.contexts.{usable[0]}")
-    code = first.code or example.code or ""
+    easiest = usable[0]
+    context = _node(location, contexts.get(easiest), _Context, f"{field}.contexts.{easiest}")
+    code = context.code or example.code or ""
     if not code:
         raise location.error("is missing", f"{field}.code")
     if function == _INHERIT and not example.program:
@@ -234,15 +235,18 @@ def read_gtfobins(path: Path) -> Draft:
     for program in checkout.programs.values():
         skipped += program.skipped
         for sample in checkout.samples(program):
-            wrong = [each for each in problems([sample]) if each.severity is Severity.ERROR]
-            if wrong:
+            found = problems([sample])
+            errors = [problem for problem in found if problem.severity is Severity.ERROR]
+            if errors:
                 field = f"functions.{sample.category}"
-                skipped.append(Location(str(program.file)).error(wrong[0].message, field))
+                skipped.append(Location(str(program.file)).error(errors[0].message, field))
             else:
                 samples.setdefault(sample.command, sample)  # exact text, first wins
     if not samples:
-        why = f"; {skipped[0]}" if skipped else ""
-        raise DatasetError(f"holds no samples{why}", source=str(path))
+        problem = "holds no samples"
+        if skipped:
+            problem += f"; {skipped[0]}"
+        raise DatasetError(problem, source=str(path))
     commit = commit_of(path)
     return Draft(
         name="gtfobins",
@@ -261,8 +265,7 @@ def _read_programs(directory: Path) -> tuple[dict[str, Binary], list[DatasetErro
         missing = "has no _gtfobins directory; give the root of a GTFOBins checkout"
         raise DatasetError(missing, source=str(directory.parent))
     # The files of both layouts, as commits between them hold both; none of an editor's.
-    named = (each for each in directory.iterdir() if not each.name.startswith("."))
-    files = sorted(islice((each for each in named if each.is_file()), MAX_FILES + 1))
+    files = sorted(islice(_visible(directory), MAX_FILES + 1))
     for file in files:
         require_within(directory, file)
     if len(files) > MAX_FILES:
@@ -283,6 +286,12 @@ def _read_programs(directory: Path) -> tuple[dict[str, Binary], list[DatasetErro
     return dict(sorted(programs.items())), skipped
 
 
+def _visible(directory: Path) -> Iterator[Path]:
+    for file in directory.iterdir():
+        if not file.name.startswith(".") and file.is_file():
+            yield file
+
+
 class _Checkout(Struct):
     directory: Path
     programs: dict[str, Binary]
@@ -290,7 +299,7 @@ class _Checkout(Struct):
 
     def samples(self, program: Binary) -> Iterator[Sample]:
         others = self.programs.values()
-        aliases = ",".join(each.name for each in others if each.alias_of == program.name)
+        aliases = ",".join(other.name for other in others if other.alias_of == program.name)
         own = (entry for entry in program.entries if entry.function != _INHERIT)
         for entry in chain(own, self._inherited(program, (program.name,))):
             if entry.function not in CATEGORIES or entry.needs_root:
@@ -355,7 +364,8 @@ def commit_of(checkout: Path) -> str | None:
 
 
 def _packed(git: Path, ref: str) -> str:
-    found = re.search(rf"^(\S+) {re.escape(ref)}$", _read(git / "packed-refs"), re.MULTILINE)
+    packed = _read(git / "packed-refs")
+    found = re.search(rf"^(\S+) {re.escape(ref)}$", packed, re.MULTILINE)
     if found:
         return found[1]
     return ""

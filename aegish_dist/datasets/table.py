@@ -65,14 +65,14 @@ def read_aegish(path: Path, name: str | None = None) -> Draft:
     if len(commands) > MAX_SAMPLES:
         raise location.error(f"more than {MAX_SAMPLES:,} samples are not read", "commands")
     about = location.checked(content.get("metadata") or {}, JsonObject, "metadata")
-    lines = tuple(range(1, len(commands) + 1))
+    dataset = dataset_name(path, name)
+    samples = []
+    for number, entry in enumerate(commands, start=1):
+        samples.append(_sample(Location(str(path), number), entry))
     return Draft(
-        name=dataset_name(path, name),
-        samples=tuple(
-            _sample(Location(str(path), line), entry)
-            for line, entry in zip(lines, commands, strict=True)
-        ),
-        lines=lines,
+        name=dataset,
+        samples=tuple(samples),
+        lines=tuple(range(1, len(samples) + 1)),
         file=str(path),
         source=str(about.get("source") or path.name),
         licence=str(about.get("license") or ""),
@@ -153,15 +153,18 @@ def _write_csv(dataset: Dataset, path: Path) -> None:
 
 def _write_parquet(dataset: Dataset, path: Path) -> None:
     arrow = load_pyarrow()
-    schema = arrow.schema([(column, arrow.string()) for column in _flat_columns(dataset)])
+    columns = [(column, arrow.string()) for column in _flat_columns(dataset)]
     rows = [_flat(dataset, sample) for sample in dataset.samples]
+    table = arrow.Table.from_pylist(rows, schema=arrow.schema(columns))
     with replacing(path) as stream:
-        arrow.parquet.write_table(arrow.Table.from_pylist(rows, schema=schema), stream)
+        arrow.parquet.write_table(table, stream)
 
 
 def _flat_columns(dataset: Dataset) -> list[str]:
-    keys = dict.fromkeys(key for sample in dataset.samples for key in sample.metadata)
-    return [*_COLUMNS, *(key for key in keys if key not in _COLUMNS)]
+    columns = dict.fromkeys(_COLUMNS)
+    for sample in dataset.samples:
+        columns |= dict.fromkeys(sample.metadata)
+    return list(columns)
 
 
 def _flat(dataset: Dataset, sample: Sample) -> dict[str, str]:
@@ -302,10 +305,13 @@ def _missing(header: list[str]) -> str:
     named = ", ".join(header)[:200]
     renames = []
     for name in header:
-        if name.lower() in _MEANT:
-            renames.append(f"{name} to {_MEANT[name.lower()]}")
-    rename = f"; rename {', '.join(renames)}" if renames else ""
-    return f"there is no such column; found: {named}{rename}"
+        meant = _MEANT.get(name.lower())
+        if meant is not None:
+            renames.append(f"{name} to {meant}")
+    problem = f"there is no such column; found: {named}"
+    if renames:
+        problem += f"; rename {', '.join(renames)}"
+    return problem
 
 
 def _read_parquet(path: Path) -> Records:

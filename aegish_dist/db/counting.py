@@ -40,6 +40,7 @@ from aegish_dist.core.tally import (
     added_up,
     in_order,
 )
+from aegish_dist.core.text import JsonObject
 from aegish_dist.db.engine import execute, reading
 from aegish_dist.db.overlays import OverlayInRun
 from aegish_dist.db.runs import PerModel, prepare_counting
@@ -288,7 +289,7 @@ def save_snapshot(
     return _to_snapshot(row)
 
 
-def _metric_rows(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _metric_rows(document: Mapping[str, Any]) -> Iterator[JsonObject]:
     for entry in document["models"]:
         rows = {(name, ""): numbers for name, numbers in entry["metrics"].items()}
         for category, numbers in entry["categories"].items():
@@ -362,7 +363,7 @@ def failed_kinds(
     return tuple(convert(_masked(row), FailedCalls) for row in rows)
 
 
-def _masked(row: RowMapping) -> dict[str, Any]:
+def _masked(row: RowMapping) -> JsonObject:
     return {**row, "message": mask_key_shapes(row["message"] or "")}
 
 

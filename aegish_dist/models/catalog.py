@@ -20,7 +20,7 @@ from msgspec.structs import astuple, replace
 from aegish_dist.core.model import ARM_MARK, Limits, ModelSpec, Price, WireFormat, base_of
 from aegish_dist.core.output import Output
 from aegish_dist.core.secrets import host_of, is_loopback
-from aegish_dist.core.text import did_you_mean
+from aegish_dist.core.text import JsonObject, did_you_mean
 from aegish_dist.errors import CatalogError, InputError
 from aegish_dist.inputs.checking import checked
 from aegish_dist.inputs.documents import parse_toml, placed, read_text, under
@@ -56,7 +56,7 @@ def require_few(models: Collection[str]) -> None:
 
 
 class _Top(Struct, forbid_unknown_fields=True):
-    providers: dict[str, dict[str, Any]] = {}
+    providers: dict[str, JsonObject] = {}
     models: list[Any] = []
 
 
@@ -148,8 +148,9 @@ def _providers(tables: Mapping[str, Keys]) -> dict[str, ProviderEntry]:
     providers: dict[str, ProviderEntry] = {}
     for name, keys in tables.items():
         with under(f"[providers.{name}]"):
-            providers[name] = checked_provider(keys)
-            require_chat(providers[name], providers[name])
+            provider = checked_provider(keys)
+            require_chat(provider, provider)
+        providers[name] = provider
     return providers
 
 
@@ -193,14 +194,22 @@ class Catalog(Struct, frozen=True):
             variants: dict[str, ModelEntry] = {}
             for model_id, keys in _overlaid(base.models, over.models).items():
                 of_file = over.models if model_id in over.models else base.models
-                models[model_id] = _model(model_id, keys, of_file)
-                variants.update(_variants(models[model_id], keys))
+                model = _model(model_id, keys, of_file)
+                models[model_id] = model
+                variants.update(_variants(model, keys))
             _require_providers({**models, **variants}, providers)
         except InputError as error:
             source = PACKAGED if path is None else path
             raise CatalogError(f"{source}: {placed(error, path)}") from None
-        named = frozenset([*over.providers, *map(provider_name, over.models)])
-        return cls(providers, models, variants, named, price_cache, path)
+        named = {*over.providers, *map(provider_name, over.models)}
+        return cls(
+            providers=providers,
+            models=models,
+            variants=variants,
+            named=frozenset(named),
+            price_cache=price_cache,
+            path=path,
+        )
 
     def entries(self, environ: Environ) -> tuple[ListedModel, ...]:
         """List every model in file order, with its price of today, its variants behind it."""
@@ -245,21 +254,29 @@ class Catalog(Struct, frozen=True):
         """Return the variant and the prompt that an id names, empty where it names none."""
         model, _, arm = model_id.partition(ARM_MARK)
         for cuts in range(arm.count("+") + 1):
-            variant, *rest = arm.rsplit("+", cuts)
+            variant, *prompt = arm.rsplit("+", cuts)
             if f"{model}{ARM_MARK}{variant}" in self.variants:
-                return variant, "+".join(rest)
+                return variant, "+".join(prompt)
         return "", arm
 
     def _require_arm(self, model_id: str, prompts: Sequence[str]) -> None:
         model, mark, arm = model_id.partition(ARM_MARK)
-        variant, prompt = self.arm_of(model_id)
-        named = f"{variant}+{prompt}" if variant and prompt else variant or prompt
-        if not mark or (arm and arm == named and prompt in ("", *prompts)):
+        if not mark:
             return
-        known = [each.partition(ARM_MARK)[2] for each in self._variants_of(model)]
-        those = f"its variants are {', '.join(known)}" if known else "it has no variants"
-        hint = did_you_mean(prompt, [*known, *prompts], f"{those}, and no --prompt is named so")
-        raise CatalogError(f"model {model!r} has no arm {(prompt or arm)[:100]!r}: {hint}")
+        variant, prompt = self.arm_of(model_id)
+        canonical = "+".join(part for part in (variant, prompt) if part)
+        if arm and arm == canonical and prompt in ("", *prompts):
+            return
+        known = []
+        for each in self._variants_of(model):
+            _, _, name = each.partition(ARM_MARK)
+            known.append(name)
+        listed = "it has no variants"
+        if known:
+            listed = f"its variants are {', '.join(known)}"
+        hint = did_you_mean(prompt, [*known, *prompts], f"{listed}, and no --prompt is named so")
+        unknown = prompt or arm
+        raise CatalogError(f"model {model!r} has no arm {unknown[:100]!r}: {hint}")
 
     def meant(self, model_id: str) -> str:
         """Ask whether a listed model was meant by an id that is not listed, which may be right."""
@@ -274,8 +291,8 @@ class Catalog(Struct, frozen=True):
         Many gateways answer any name.
         """
         model_id = base_of(model_id)
-        siblings = {provider_name(each) for each in self.models}
-        if model_id in self.models or provider_name(model_id) not in siblings:
+        listed = {provider_name(model) for model in self.models}
+        if model_id in self.models or provider_name(model_id) not in listed:
             return ""
         warning = f"{model_id} is not in the catalog: asked as it stands"
         question = self.meant(model_id)
@@ -297,7 +314,7 @@ class Catalog(Struct, frozen=True):
     def entry(self, model_id: str) -> ModelEntry:
         """Return the entry of a model, with what its variant lays over it."""
         model = base_of(model_id)
-        variant = self.arm_of(model_id)[0]
+        variant, _ = self.arm_of(model_id)
         of_arm = self.variants.get(f"{model}{ARM_MARK}{variant}")
         return of_arm or self.models.get(model) or ModelEntry(id=model)
 
@@ -313,9 +330,10 @@ class Catalog(Struct, frozen=True):
 
     def _ids(self, selection: str | Sequence[str], environ: Environ, day: date) -> Iterator[str]:
         text = selection if isinstance(selection, str) else ",".join(selection)
-        usual = [
-            model.id for model in self.models.values() if model.default and not model.retired(day)
-        ]
+        usual = []
+        for model in self.models.values():
+            if model.default and not model.retired(day):
+                usual.append(model.id)
         for word in map(str.strip, text.split(",")):
             if word == ALL:
                 yield from usual

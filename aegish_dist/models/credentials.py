@@ -93,9 +93,10 @@ class Credentials:
         if is_metadata(host):
             return f"{where} is a link-local or metadata address"
         if ("", api) not in self._plain_http:
-            known = any(api.origin == each.origin for _, each in self._plain_http)
-            what = "with this path and wire format " if known else ""
-            return f"{where} {what}is not in the catalog here; {REMEDY}"
+            what = where
+            if any(where == allowed.origin for _, allowed in self._plain_http):
+                what = f"{where} with this path and wire format"
+            return f"{what} is not in the catalog here; {REMEDY}"
         variable = destination.key_variable
         if variable:
             return self._refused_key(variable, api, host)

@@ -319,9 +319,11 @@ def checked_mapping(keys: Keys) -> Output:
     own: JsonObject = with_kind(dict(keys))
     kind = own.pop("kind")
     if not isinstance(kind, str) or kind not in OUTPUT_KINDS:
-        raise InputError(f"must be one of {', '.join(map(repr, OUTPUT_KINDS))}", field="kind")
-    _require_known(own, OUTPUT_KINDS[kind])
-    mapping: Output = checked(own, OUTPUT_KINDS[kind], exact=(Decimal,))
+        kinds = ", ".join(map(repr, OUTPUT_KINDS))
+        raise InputError(f"must be one of {kinds}", field="kind")
+    own_type = OUTPUT_KINDS[kind]
+    _require_known(own, own_type)
+    mapping: Output = checked(own, own_type, exact=(Decimal,))
     if isinstance(mapping, Label):
         for number, (pattern, _) in enumerate(mapping.patterns):
             if problem := pattern_problem(pattern):

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from msgspec import Meta
@@ -25,7 +25,7 @@ from msgspec.structs import asdict
 from aegish_dist import __version__
 from aegish_dist.core.model import ModelSpec, Price, Rate, WireFormat, cost_usd, is_amount
 from aegish_dist.core.run import COMMAND_SLOT, Prompt
-from aegish_dist.core.text import known
+from aegish_dist.core.text import JsonObject, known
 from aegish_dist.core.verdict import Usage
 from aegish_dist.errors import InputError, OutputError
 from aegish_dist.files import replacing
@@ -60,7 +60,7 @@ class PriceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             raise ValueError("give both input and output, or per_call alone, or per_hour alone")
 
     def price(self) -> Price:
-        prices: dict[str, Any] = {}
+        prices: JsonObject = {}
         for key, usd in known(asdict(self)).items():
             amount = Decimal(usd)
             prices[key] = amount if key in ("per_call", "per_hour") else Rate(amount)
@@ -220,18 +220,20 @@ class RunEstimate(msgspec.Struct, frozen=True):
     @property
     def known_cost_usd(self) -> Decimal:
         """Cost of the priced models: a lower bound when others are unpriced."""
-        costs = [model.cost_usd for model in self.models]
-        return sum((cost for cost in costs if cost is not None), Decimal(0))
+        return _known_sum(model.cost_usd for model in self.models)
 
     @property
     def cached_cost_usd(self) -> Decimal:
-        costs = [model.cached_cost_usd for model in self.models]
-        return sum((cost for cost in costs if cost is not None), Decimal(0))
+        return _known_sum(model.cached_cost_usd for model in self.models)
 
     @property
     def cost_usd(self) -> Decimal | None:
         """Cost of the run; None when any model is unpriced."""
         return None if self.unpriced else self.known_cost_usd
+
+
+def _known_sum(costs: Iterable[Decimal | None]) -> Decimal:
+    return sum((cost for cost in costs if cost is not None), Decimal(0))
 
 
 def fixed_characters(prompt: Prompt) -> int:
@@ -269,13 +271,14 @@ def _model_estimate(spec: ModelSpec, calls: Counter[int], prompt: Prompt) -> Mod
         if spec.wire is WireFormat.BASELINE:
             cost = Decimal(0)
         return ModelEstimate(spec.id, calls.total(), 0, 0, cost, cost)
+    prefix = len(prompt.system) // CHARACTERS_PER_TOKEN
     return ModelEstimate(
         model=spec.id,
         calls=calls.total(),
         input_tokens=sum(tokens * count for tokens, count in calls.items()),
         output_tokens=calls.total() * ANSWER_TOKENS,
         cost_usd=cost,
-        cached_cost_usd=_cached_cost(spec.price, calls, len(prompt.system) // CHARACTERS_PER_TOKEN),
+        cached_cost_usd=_cached_cost(spec.price, calls, prefix),
     )
 
 
@@ -285,11 +288,12 @@ def _cached_cost(price: Price | None, calls: Counter[int], prefix: int) -> Decim
         return _cost(price, calls)
     if not calls or prefix < price.cache_from_tokens:
         return _cost(price, calls)
-    size = min(calls)
-    first = Usage(input_tokens=size, output_tokens=ANSWER_TOKENS, cache_write_tokens=prefix)
-    later = Usage(input_tokens=size, output_tokens=ANSWER_TOKENS, cache_read_tokens=prefix)
-    beside = (cost_usd(first, price) or 0) - (cost_usd(later, price) or 0)
-    return (_cost(price, calls, cached=prefix) or Decimal(0)) + beside
+    shortest = min(calls)
+    writing = Usage(input_tokens=shortest, output_tokens=ANSWER_TOKENS, cache_write_tokens=prefix)
+    reading = Usage(input_tokens=shortest, output_tokens=ANSWER_TOKENS, cache_read_tokens=prefix)
+    more = (cost_usd(writing, price) or 0) - (cost_usd(reading, price) or 0)
+    all_reading = _cost(price, calls, cached=prefix) or Decimal(0)
+    return all_reading + more
 
 
 def _cost(price: Price | None, calls: Counter[int], cached: int = 0) -> Decimal | None:

@@ -66,8 +66,9 @@ def version_of(mapping: Output, parser: int) -> int:
     by_re2 = any(NOT_AS_IN_RE.search(pattern) for pattern, _ in patterns)
     own = _RE2_READER if by_re2 else _READER
     reader = (own, parser if isinstance(mapping, ActionJson) else 0)
-    keys = _UNUSED | asdict(mapping)
-    fingerprint = fingerprint_of({"reader": reader, "kind": mapping.kind, **keys})
+    content = {"reader": reader, "kind": mapping.kind}
+    content |= _UNUSED | asdict(mapping)
+    fingerprint = fingerprint_of(content)
     return FIRST_VERSION + int(fingerprint, 16) % _VERSIONS
 
 
@@ -247,7 +248,8 @@ def _document(text: str, command: str) -> object:
     end = 0
     echoed = squeezed(command)
     for mark in islice(re.finditer(r"[{\[]", text), MAX_STARTS):
-        if (start := mark.start()) < end:
+        start = mark.start()
+        if start < end:
             continue
         document, end = _json_at(text, start)
         is_all = not start and end == len(text)
@@ -287,12 +289,20 @@ def _at(document: object, path: str) -> object:
         elif not isinstance(document, list):
             return None
         elif named:
-            found = (each for each in document if isinstance(each, dict))
-            document = next((each for each in found if _in_words(each.get(key)) == value), None)
+            document = _first_with(document, key, value)
+        elif part.isdecimal() and len(part) < 6 and int(part) < len(document):
+            document = document[int(part)]
         else:
-            place = int(part) if part.isdecimal() and len(part) < 6 else len(document)
-            document = document[place] if place < len(document) else None
+            return None
     return document
+
+
+def _first_with(entries: list[object], key: str, value: str) -> object:
+    """Return the first object of a list in which a key has a value; None without one."""
+    for entry in entries:
+        if isinstance(entry, dict) and _in_words(entry.get(key)) == value:
+            return entry
+    return None
 
 
 def _number(found: object) -> float | None:
@@ -332,7 +342,8 @@ def _share(
 
 def _probability(candidates: Mapping[str, float], tokens: Collection[str]) -> float:
     """Return the probability that the next token is one of these."""
-    return sum(math.exp(p) for token, p in candidates.items() if plain_token(token) in tokens)
+    logprobs = [logprob for token, logprob in candidates.items() if plain_token(token) in tokens]
+    return sum(map(math.exp, logprobs))
 
 
 _DRAFT = re.compile(r"\A\s*<think>.*?(?:</think>\s*|\Z)", re.DOTALL)

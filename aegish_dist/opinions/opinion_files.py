@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from aegish_dist.core.metric import LESS_IS_BETTER, TARGET_METRICS
 from aegish_dist.core.outcome import Outcome, OutcomeDetail, ScoredAnswer
 from aegish_dist.core.sample import MAX_COMMAND_CHARS, MAX_LABEL_CHARS, TrueLabel
-from aegish_dist.core.text import JsonObject, did_you_mean, printable
+from aegish_dist.core.text import JsonObject, did_you_mean, known, printable
 from aegish_dist.errors import InputError, OpinionError
 from aegish_dist.inputs.checking import checked, refuse
 from aegish_dist.inputs.documents import parse_toml, parts_of, placed, read_text, under
@@ -285,9 +285,9 @@ def render_overlay(overlay: Overlay) -> str:
             "reason": change.reason,
             "author": change.author,
         }
-        given = ((key, text) for key, text in keys.items() if text is not None)
-        lines = "".join(f"{key} = {toml_text(text)}\n" for key, text in given)
-        parts.append(f"\n[[change]]\n{lines}")
+        parts.append("\n[[change]]\n")
+        for key, text in known(keys).items():
+            parts.append(f"{key} = {toml_text(text)}\n")
     return "".join(parts)
 
 
@@ -296,8 +296,9 @@ def _changes(file: _OverlayFile) -> Iterator[LabelChange]:
         with under(f"[[change]] entry {number}"):
             change = checked(keys, _Change)
             change.author = change.author or file.author
-            missing = not (change.author or "").strip()
-            refuse((missing, "author", "is missing; give it here, or once at the top of the file"))
+            if not change.author or change.author.isspace():
+                problem = "is missing; give it here, or once at the top of the file"
+                raise InputError(problem, field="author")
         yield convert(change, LabelChange, from_attributes=True)
 
 
@@ -389,17 +390,21 @@ def _stage(file: _StageFile, before: Sequence[Stage], *, last: bool) -> Stage:
         (file.guard and file.combine, "combine", "must stand beside `guards`"),
         (last and file.on_error is OnError.NEXT, "on_error", "has no stage after it to ask"),
     )
-    key = "guard" if file.guard else "guards"
-    guards = [file.guard] if file.guard else file.guards or []
+    key = "guards"
+    guards = file.guards or []
+    if file.guard:
+        key = "guard"
+        guards = [file.guard]
     number = len(guards)
     unjoined = number > 1 and not file.combine
+    names_policy = any(guard.startswith(POLICY_PREFIX) for guard in guards)
     refuse(
         (not guards, "guard", "is missing; name a model, or `guards` and `combine`"),
         (unjoined, "combine", "is missing: all, any or { at_least = NUMBER }"),
         (len(set(guards)) < number, key, "must not name a guard twice"),
         (ALLOWLIST in guards, key, "may be an allowlist in the first stage alone"),
         (file.patterns is not None, "patterns", "may be given of an allowlist alone"),
-        (any(each.startswith(POLICY_PREFIX) for each in guards), key, "must be a model, no policy"),
+        (names_policy, key, "must be a model, no policy"),
     )
     at_least = number if file.combine == "all" else 1
     if isinstance(file.combine, _AtLeast):
@@ -407,7 +412,13 @@ def _stage(file: _StageFile, before: Sequence[Stage], *, last: bool) -> Stage:
     thresholds = _thresholds(file.threshold, number)
     if not 1 <= at_least <= number:
         raise InputError(f"must be from 1 to {number}", field="combine.at_least")
-    return Stage(tuple(guards), thresholds, at_least, _when(file.when, before), file.on_error)
+    return Stage(
+        guards=tuple(guards),
+        thresholds=thresholds,
+        at_least=at_least,
+        when=_when(file.when, before),
+        on_error=file.on_error,
+    )
 
 
 def _thresholds(given: float | list[float] | None, guards: int) -> tuple[float, ...]:
@@ -434,8 +445,8 @@ def _when(when: When | list[float] | None, before: Sequence[Stage]) -> When | tu
 
 def _problem_of_when(when: When | list[float] | None, before: Sequence[Stage]) -> str | None:
     if isinstance(when, list):
-        sound = len(when) == 2 and all(map(math.isfinite, when)) and when[0] <= when[1]
-        if not sound:
+        finite = all(map(math.isfinite, when))
+        if len(when) != 2 or not finite or when[0] > when[1]:
             return "must be [low, high] of suspicion, low at most high"
     if not before:
         free = when in (None, When.ALWAYS)
@@ -453,12 +464,15 @@ def render_policy(policy: Policy) -> str:
     """Return a policy as a file that reads back as the same one."""
     lines = [f"name = {toml_text(policy.name)}", f"version = {policy.version}"]
     if policy.allowed:
-        lines += ["", "[[stage]]", f'guard = "{ALLOWLIST}"']
+        lines += ["", "[[stage]]"]
+        lines.append(f'guard = "{ALLOWLIST}"')
         lines.append(f"patterns = {_array(policy.allowed)}")
     for stage in policy.stages:
-        lines += ["", "[[stage]]", *_rendered(stage, first=stage is policy.stages[0])]
+        lines += ["", "[[stage]]"]
+        lines += _rendered(stage, first=stage is policy.stages[0])
     if policy.origin is not None:
-        lines += ["", *_rendered_origin(policy.origin)]
+        lines.append("")
+        lines += _rendered_origin(policy.origin)
     return "\n".join(lines) + "\n"
 
 
@@ -473,8 +487,8 @@ def _rendered_origin(origin: Origin) -> Iterator[str]:
         yield f'    "{mark}",'
     yield "]"
     for metric, estimate in origin.estimates.items():
-        numbers = ", ".join(f"{field} = {value!r}" for field, value in estimate.items())
-        yield f"estimates.{metric} = {{ {numbers} }}"
+        numbers = [f"{field} = {value!r}" for field, value in estimate.items()]
+        yield f"estimates.{metric} = {{ {', '.join(numbers)} }}"
 
 
 def _rendered(stage: Stage, *, first: bool) -> Iterator[str]:
@@ -482,16 +496,22 @@ def _rendered(stage: Stage, *, first: bool) -> Iterator[str]:
     if number == 1:
         yield f"guard = {toml_text(stage.guards[0])}"
     else:
-        words = {1: '"any"', number: '"all"'}
-        counted = f"{{ at_least = {stage.at_least} }}"
-        yield f"combine = {words.get(stage.at_least, counted)}"
+        if stage.at_least == number:
+            yield 'combine = "all"'
+        elif stage.at_least == 1:
+            yield 'combine = "any"'
+        else:
+            yield f"combine = {{ at_least = {stage.at_least} }}"
         yield f"guards = {_array(stage.guards)}"
     if not first:
-        when = stage.when
-        yield f"when = {list(when)}" if isinstance(when, tuple) else f"when = {toml_text(when)}"
-    if stage.thresholds:
-        thresholds = list(stage.thresholds) if number > 1 else stage.thresholds[0]
-        yield f"threshold = {thresholds}"
+        if isinstance(stage.when, tuple):
+            yield f"when = {list(stage.when)}"
+        else:
+            yield f"when = {toml_text(stage.when)}"
+    if stage.thresholds and number > 1:
+        yield f"threshold = {list(stage.thresholds)}"
+    elif stage.thresholds:
+        yield f"threshold = {stage.thresholds[0]}"
     if stage.on_error:
         yield f"on_error = {toml_text(stage.on_error)}"
 

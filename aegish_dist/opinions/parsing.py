@@ -181,7 +181,8 @@ class _Reader:
         if start < self._quoted_until:
             return end
         if self._last_end is None:
-            self._last_end = max((each.start() for each in DRAFT_ENDS.finditer(text)), default=-1)
+            ends = [found.start() for found in DRAFT_ENDS.finditer(text)]
+            self._last_end = max(ends, default=-1)
         if self._last_end < end:
             # A marker within a line that nothing closes is one that the sentence speaks of.
             if FRAME.fullmatch(self._line_before(start)):
@@ -251,8 +252,9 @@ class _Reader:
         parsed, end = _read_object(self._text, start)
         if parsed.action is not None:
             self._seen += 1
-            found = _Object(parsed, mark.start() if ticks else start, start, end, ticks)
-            if not (self._is_quoted(found) or self._is_example(found)):
+            opening = mark.start() if ticks else start
+            found = _Object(parsed, opening, start, end, ticks)
+            if not self._is_quoted(found) and not self._is_example(found):
                 self._add(found)
         if parsed.action is None or end is None:
             self._misses += 1
@@ -264,19 +266,18 @@ class _Reader:
         ticks = mark["open"] or ""
         if mark.start() < self._quoted_until:
             return ""
-        if ticks:
-            self._ticks = "" if ticks == self._ticks else ticks
-            self._ticked = True
-        if ticks:
-            return self._ticks
-        return ""
+        if not ticks:
+            return ""
+        self._ticks = "" if ticks == self._ticks else ticks
+        self._ticked = True
+        return self._ticks
 
     def _add(self, found: _Object) -> None:
         text = self._text
         if not self._objects and not self._thought:
-            before = FRAME.match(text, 0, found.start)
-            rest = text[before.end() if before else 0 : found.start]
-            self._leads = rest in ("", "{", "[")
+            frame = FRAME.match(text, 0, found.start)
+            after_frame = frame.end() if frame else 0
+            self._leads = text[after_frame : found.start] in ("", "{", "[")
         self._objects.append(found)
         if found.end is None and self._firm is None:
             self._firm = len(self._objects)
@@ -299,7 +300,10 @@ class _Reader:
         left = text[start - 1 : start]
         right = text[end : end + 1]
         if left in QUOTES:
-            return found.end is None or QUOTES[left] in text[end : end + LINE_CHARS].split("\n")[0]
+            if found.end is None:
+                return True
+            rest_of_line, _, _ = text[end : end + LINE_CHARS].partition("\n")
+            return QUOTES[left] in rest_of_line
         return any(right == close and quote in line for quote, close in QUOTES.items())
 
     def _is_of_command(self, start: int, end: int) -> bool:
@@ -313,7 +317,8 @@ class _Reader:
 
     def _line_before(self, end: int) -> str:
         start = max(self._draft_end, end - LINE_CHARS)
-        return self._text[max(start, self._text.rfind("\n", start, end) + 1) : end]
+        line_start = self._text.rfind("\n", start, end) + 1
+        return self._text[max(start, line_start) : end]
 
     def _sentence_before(self, end: int) -> str:
         """Return what of the sentence around an object stands before it, also on a line above."""
@@ -426,9 +431,12 @@ def _read_broken(text: str, start: int) -> ParsedCompletion:
     if text[start - 1 : start] == "{":
         single = text[start:].replace("{{", "{").replace("}}", "}")
         with suppress(ValueError, RecursionError):
-            return _read_fields(DECODER.raw_decode(single)[0])
+            fields, _ = DECODER.raw_decode(single)
+            return _read_fields(fields)
     broken = BROKEN_OBJECT.match(text, start)
-    return ParsedCompletion(ACTIONS[broken["action"].upper()] if broken else None)
+    if broken is None:
+        return ParsedCompletion(None)
+    return ParsedCompletion(ACTIONS[broken["action"].upper()])
 
 
 def _read_fields(found: dict[str, object]) -> ParsedCompletion:

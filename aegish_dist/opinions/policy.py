@@ -9,14 +9,14 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from itertools import chain, pairwise, zip_longest
-from typing import Annotated, Any, NamedTuple
+from itertools import pairwise, zip_longest
+from typing import Annotated, NamedTuple
 
 from msgspec import Meta, Struct
 from msgspec.structs import asdict, replace
 
 from aegish_dist.core.outcome import OutcomeDetail
-from aegish_dist.core.text import did_you_mean, fingerprint_of, printable
+from aegish_dist.core.text import JsonObject, did_you_mean, fingerprint_of, printable
 from aegish_dist.errors import OpinionError
 from aegish_dist.opinions.scoring import ScoringRule
 from aegish_dist.opinions.suspicion import Guard, Guards, Mark
@@ -89,7 +89,7 @@ class Policy(Struct, frozen=True):
         return list(dict.fromkeys(name for stage in self.stages for name in stage.guards))
 
     @property
-    def content(self) -> dict[str, Any]:
+    def content(self) -> JsonObject:
         """Everything that changes a number, in JSON types."""
         return {
             "allowed": sorted(set(self.allowed)),
@@ -163,14 +163,20 @@ class Allowlist:
 
     def __init__(self, patterns: Sequence[str]) -> None:
         text = "".join(pattern.replace(" **", "\t**") + "\n" for pattern in patterns)
-        places = re.findall(r"(\**)([^*])", text)
-        following = "".join(character for _, character in places)
-        stars = "".join(str(len(stars)) for stars, _ in places)
-        self._starts = _bits("\n" + following[:-1], "\n")
-        self._ends = _bits(following, "\n\t")
+        # For each place its character, and the number of stars before it.
+        characters = ""
+        stars = ""
+        for before, character in re.findall(r"(\**)([^*])", text):
+            characters += character
+            stars += str(len(before))
+        self._starts = _bits("\n" + characters[:-1], "\n")
+        self._ends = _bits(characters, "\n\t")
+        # By character of a command: which bits it moves on, and which it leaves where they are.
+        self._moves: dict[str, tuple[int, int]] = {}
         in_word = _bits(stars, "12")
-        self._moves = {each: (_bits(following, each + "?"), in_word) for each in {*following, "?"}}
-        self._moves[" "] = (_bits(following, " \t"), _bits(stars, "2"))
+        for character in {*characters, "?"}:
+            self._moves[character] = (_bits(characters, character + "?"), in_word)
+        self._moves[" "] = (_bits(characters, " \t"), _bits(stars, "2"))
 
     def allows(self, command: str) -> bool:
         if not _PLAIN_COMMAND.fullmatch(command):
@@ -178,7 +184,8 @@ class Allowlist:
         reached = self._starts
         for character in " ".join(command.split()):
             moving, staying = self._moves.get(character, self._moves["?"])
-            reached = (reached & moving) << 1 | reached & staying
+            moved = (reached & moving) << 1
+            reached = moved | reached & staying
             if not reached:
                 return False
         return reached & self._ends != 0
@@ -186,8 +193,11 @@ class Allowlist:
 
 def _bits(text: str, characters: str) -> int:
     """Return a number whose bit I is set where the Ith character of a text is one of these."""
-    digits = {ord(each): "1" if each in characters else "0" for each in set(text)}
-    return int("0" + text.translate(digits)[::-1], 2)
+    digits = {}
+    for character in set(text):
+        digits[ord(character)] = "1" if character in characters else "0"
+    first_bit_last = text.translate(digits)[::-1]
+    return int("0" + first_bit_last, 2)
 
 
 class _Answer(NamedTuple):
@@ -227,10 +237,12 @@ def apply_policy(policy: Policy, guards: Guards) -> Guard:
     asked = [known[name] for name in policy.guards]
     passed = _passed(policy, guards)
     passing = _Answer(_ALLOW, _lowest(asked), cost_usd=0.0, latency_ms=0.0)
-    answers = [
-        passing if decision.sample in passed else _decide(policy.stages, known, row)
-        for row, decision in enumerate(guards.decisions)
-    ]
+    answers = []
+    for row, decision in enumerate(guards.decisions):
+        answer = passing
+        if decision.sample not in passed:
+            answer = _decide(policy.stages, known, row)
+        answers.append(answer)
     severities = [answer.severity for answer in answers]
     return Guard(
         name=POLICY_PREFIX + policy.name,
@@ -253,14 +265,16 @@ def _passed(policy: Policy, guards: Guards) -> set[int]:
 
 def _lowest(guards: Sequence[Guard]) -> float:
     """Return the lowest suspicion of any verdict; 0 without one."""
-    suspicions = chain.from_iterable(guard.suspicion for guard in guards)
-    return min((each for each in suspicions if each is not None), default=0.0)
+    suspicions: list[float] = []
+    for guard in guards:
+        suspicions += [suspicion for suspicion in guard.suspicion if suspicion is not None]
+    return min(suspicions, default=0.0)
 
 
 def decided_fingerprint(decided: Guard, guards: Guards, rule: ScoringRule) -> str:
     """Return a hash of what a policy decides about which commands, and by which rule it counts."""
-    marks = [sorted(each) for each in guards.marks]
-    labels = [(each.sample, each.dangerous) for each in guards.decisions]
+    marks = [sorted(mark) for mark in guards.marks]
+    labels = [(decision.sample, decision.dangerous) for decision in guards.decisions]
     return fingerprint_of([rule.content, marks, labels, list(decided.findings)])
 
 
@@ -272,40 +286,50 @@ def _decide(stages: Sequence[Stage], known: Mapping[str, Guard], row: int) -> _A
             if answer.suspicion is None:
                 return _UNSCORED
             asked.append(answer)
-    return asked[-1]._replace(
-        cost_usd=_total([answer.cost_usd for answer in asked]),
-        latency_ms=_total([answer.latency_ms for answer in asked]),
-    )
+    costs = [answer.cost_usd for answer in asked]
+    times = [answer.latency_ms for answer in asked]
+    return asked[-1]._replace(cost_usd=_total(costs), latency_ms=_total(times))
 
 
 def _ask(stage: Stage, known: Mapping[str, Guard], row: int) -> _Answer:
     """Return what a stage says; unscored where one of its guards is."""
-    answers = [_answer(known[name], t, stage.on_error, row) for name, t in stage.parts]
+    answers = []
+    for name, threshold in stage.parts:
+        answers.append(_answer(known[name], threshold, stage.on_error, row))
     severities, suspicions, errors, costs, times = zip(*answers, strict=True)
     if None in suspicions:
         return _UNSCORED
+    place = -stage.at_least
     return _Answer(
-        None if None in severities else sorted(severities)[-stage.at_least],
-        sorted(suspicions)[-stage.at_least],
-        any(errors),
-        _total(costs),
-        None if None in times else max(times),
+        severity=None if None in severities else sorted(severities)[place],
+        suspicion=sorted(suspicions)[place],
+        error=any(errors),
+        cost_usd=_total(costs),
+        latency_ms=None if None in times else max(times),
     )
 
 
-def _answer(guard: Guard, t: float | None, on_error: OnError | None, row: int) -> _Answer:
+def _answer(guard: Guard, threshold: float | None, on_error: OnError | None, row: int) -> _Answer:
     finding = guard.findings[row]
     suspicion = guard.suspicion[row]
     if finding is None or suspicion is None:
         return _UNSCORED
     error = finding not in _SEVERITY
-    if error and (on_error or t is None):
+    if error and (on_error or threshold is None):
         severity = _ERRORS[on_error]
-    elif t is None:
+    elif threshold is None:
         severity = _SEVERITY[finding]
+    elif suspicion >= threshold:
+        severity = _BLOCK
     else:
-        severity = _BLOCK if suspicion >= t else _ALLOW
-    return _Answer(severity, suspicion, error, guard.cost_usd[row], guard.latency_ms[row])
+        severity = _ALLOW
+    return _Answer(
+        severity=severity,
+        suspicion=suspicion,
+        error=error,
+        cost_usd=guard.cost_usd[row],
+        latency_ms=guard.latency_ms[row],
+    )
 
 
 def _is_asked(when: When | tuple[float, float], asked: Sequence[_Answer]) -> bool:
@@ -329,11 +353,14 @@ def _ordered(
     severities: Sequence[int | None], suspicions: Sequence[float | None]
 ) -> Sequence[float | None]:
     """Return the suspicions where they order the decisions, and else the severities."""
-    rows = {*zip(suspicions, severities, strict=True)}
-    pairs = sorted((s, rank) for s, rank in rows if s is not None and rank is not None)
-    if all(low[0] < high[0] and low[1] <= high[1] for low, high in pairwise(pairs)):
-        return suspicions
-    return [None if severity is None else float(severity) for severity in severities]
+    kinds = set()
+    for suspicion, severity in zip(suspicions, severities, strict=True):
+        if suspicion is not None and severity is not None:
+            kinds.add((suspicion, severity))
+    for (suspicion, severity), (larger, severer) in pairwise(sorted(kinds)):
+        if suspicion == larger or severity > severer:
+            return [None if severity is None else float(severity) for severity in severities]
+    return suspicions
 
 
 def _total(parts: Sequence[float | None]) -> float | None:

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from aegish_dist.core.outcome import OutcomeDetail, OutcomeDetails, ScoredAnswer
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.text import did_you_mean, fingerprint_of
+from aegish_dist.core.text import JsonObject, did_you_mean, fingerprint_of
 from aegish_dist.errors import OpinionError
 
 
@@ -57,7 +57,7 @@ class ScoringRule(Struct, frozen=True):
     composite: Composite
 
     @property
-    def content(self) -> dict[str, Any]:
+    def content(self) -> JsonObject:
         """Everything that changes a number, in JSON types."""
         return {
             "labels": {finding.value: label.value for finding, label in self.labels.items()},

@@ -8,13 +8,13 @@ functions of guards: what models, or policies, said about the questions of a run
 import hashlib
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta, Struct
 from msgspec.structs import asdict, replace
 
 from aegish_dist.core.outcome import Outcome, OutcomeDetail
-from aegish_dist.core.text import fingerprint_of
+from aegish_dist.core.text import JsonObject, fingerprint_of
 
 _Bounded = Annotated[float, Meta(ge=-1e6, le=1e6)]
 
@@ -45,7 +45,7 @@ class SuspicionRule(Struct, frozen=True):
     """Whether a guard's own numbers order it, if all its scored verdicts have one."""
 
     @property
-    def content(self) -> dict[str, Any]:
+    def content(self) -> JsonObject:
         """Everything that changes a number, in JSON types."""
         if self.levels is None:
             return {"levels": None}

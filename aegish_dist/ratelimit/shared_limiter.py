@@ -7,7 +7,7 @@ inside this process, and the limits are this process' own.
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 import redis
@@ -15,6 +15,7 @@ from redis import exceptions
 from redis.asyncio import Redis
 
 from aegish_dist.core.model import base_of
+from aegish_dist.core.text import JsonObject
 from aegish_dist.errors import LimiterUnreachableError, QueueError
 from aegish_dist.ratelimit.usage_report import POLICY, Lease, LeaseRequest
 from aegish_dist.redis_server import LOST, load_script, refusal_of
@@ -49,7 +50,7 @@ def script(*parts: str) -> str:
 
 def server_facts(
     url: str, setting: str = "AEGISH_DIST_LIMITER_URL", server: str = "the limiter's Redis"
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return the clock, limits and state of a Redis, under the names in its `INFO`."""
     with _connected(url, setting, server) as client:
         seconds, micros = client.time()

@@ -16,7 +16,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from itertools import count
 from threading import Thread
-from typing import Any
 
 from aiohttp import web
 from msgspec import Struct, field
@@ -54,7 +53,7 @@ class Stats(Struct):
     in_flight: int = 0
     in_flight_max: int = 0
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         return asdict(self) | {"bill": self.bill.as_dict()}
 
 
