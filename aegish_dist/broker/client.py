@@ -327,7 +327,8 @@ class _ListPublisher(_Publisher):
                 with self._channel.drafts() as drafts:
                     send(self._app, self._producer, queue, messages.encode(item), self._headers)
                 self._templates[queue] = _template(drafts[0])
-            prepared.setdefault(queue, []).append(self._templates[queue](item))
+            message = self._templates[queue](item)
+            prepared.setdefault(queue, []).append(message)
         with self._channel.client.pipeline(transaction=False) as pipeline:
             for queue, ready in prepared.items():
                 pipeline.lpush(queue, *ready)
@@ -343,12 +344,11 @@ def _template(sent: str) -> Callable[[Item], bytes]:
     """
     message = json.decode(sent)
     task_id = message["headers"]["id"]
-    ids = [
-        (part, name)
-        for part in (message["headers"], message["properties"])
-        for name, value in part.items()
-        if value == task_id or name == "delivery_tag"
-    ]
+    ids: list[tuple[JsonObject, str]] = []  # where ids stand
+    for part in (message["headers"], message["properties"]):
+        for name, value in part.items():
+            if value == task_id or name == "delivery_tag":
+                ids.append((part, name))
     _, *options = json.decode(base64.b64decode(message["body"]))
 
     def fill(item: Item) -> bytes:
@@ -356,7 +356,8 @@ def _template(sent: str) -> Callable[[Item], bytes]:
         for part, name in ids:
             part[name] = new_id
         message["headers"][messages.ENQUEUED_AT] = time.time()
-        message["body"] = base64.b64encode(json.encode([messages.encode(item), *options])).decode()
+        body = json.encode([messages.encode(item), *options])
+        message["body"] = base64.b64encode(body).decode()
         return json.encode(message)
 
     return fill

@@ -95,7 +95,8 @@ class Channel(virtual.Channel):
         """Consume from a queue; the next fetch is at once."""
         super().basic_consume(queue, no_ack, callback, consumer_tag, **kwargs)
         self._queue_of[consumer_tag] = queue
-        if (exchange := self.connection.broadcast_by.get(queue)) is not None:
+        exchange = self.connection.broadcast_by.get(queue)
+        if exchange is not None:
             self.broadcasts[exchange] = queue
         else:
             self.queues[queue] = no_ack
@@ -136,12 +137,10 @@ class Channel(virtual.Channel):
             self._fetch_at = self._ask_all_at
             return
         room = self.qos.room
-        allowed = {
-            queue: min(number, room)
-            for queue, number in zip(queues, self.allowance(queues), strict=True)
-            if number > 0
-        }
-        messages = self._fetch_from(allowed, room) if allowed and room else []
+        allowed = self._allowed(queues, room)
+        messages = []
+        if allowed and room:
+            messages = self._fetch_from(allowed, room)
         givers = dict.fromkeys(queue for queue, _, _ in reversed(messages))
         if len(messages) < room:
             self._empty |= allowed.keys() - givers
@@ -150,7 +149,9 @@ class Channel(virtual.Channel):
             self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
             return
         self._pause_s = SHORTEST_PAUSE_S
-        self._fetch_at = monotonic() + (SHORTEST_PAUSE_S if len(messages) < room else 0.0)
+        self._fetch_at = monotonic()
+        if len(messages) < room:
+            self._fetch_at += SHORTEST_PAUSE_S
         # Queues that gave messages go behind all others, in the order of their last message. With a
         # small prefetch limit, a queue behind many empty ones would otherwise get every turn.
         for queue in reversed(givers):
@@ -163,28 +164,40 @@ class Channel(virtual.Channel):
             for _, tag, _ in remaining:
                 self.qos.reject(tag, requeue=True)
 
+    def _allowed(self, queues: Sequence[str], room: int) -> dict[str, int]:
+        """Return how many messages to fetch from each queue that may give some."""
+        allowed = {}
+        for queue, number in zip(queues, self.allowance(queues), strict=True):
+            if number > 0:
+                allowed[queue] = min(number, room)
+        return allowed
+
     def _fetch_from(self, allowed: Mapping[str, int], room: int) -> list[tuple[str, str, bytes]]:
         queues = list(allowed)
         prefix = next(self._tags)
         keys = (UNACKED, LEASES, *queues)
         limits = (self.lease_s, room, prefix, *allowed.values())
         reply = self.client.eval(_FETCH, len(keys), *keys, *limits)
-        return [
-            (queues[number - 1], f"{prefix}{position}", message)
-            for position, (number, message) in enumerate(zip(reply[::2], reply[1::2], strict=True))
-        ]
+        numbers = reply[::2]  # of queues, from 1 on; a message follows each
+        messages: list[tuple[str, str, bytes]] = []
+        for number, text in zip(numbers, reply[1::2], strict=True):
+            tag = f"{prefix}{len(messages)}"
+            messages.append((queues[number - 1], tag, text))
+        return messages
 
     def _deliver(self, queue: str, tag: str, text: bytes) -> None:
         # A consumer that was cancelled by a message before this one does not get it.
         if queue not in self.queues:
             self.qos.reject(tag, requeue=True)
-        elif (payload := _payload(text, tag)) is None:
+            return
+        payload = _payload(text, tag)
+        if payload is None:
             log.error("message_unreadable", bytes=len(text))
             self.qos.ack(tag)
-        else:
-            if self.queues[queue]:
-                self.qos.ack(tag)
-            self.connection.on_message_ready(self, payload, queue)
+            return
+        if self.queues[queue]:
+            self.qos.ack(tag)
+        self.connection.on_message_ready(self, payload, queue)
 
     @contextmanager
     def drafts(self) -> Iterator[list[str]]:
@@ -216,8 +229,11 @@ class Channel(virtual.Channel):
 
     def get_table(self, exchange: str) -> list[tuple[str, None, str]]:
         """Return the routing keys of an exchange and the queues bound by them."""
-        bound = (member.decode().split("\n") for member in self.client.smembers(BOUND + exchange))
-        return [(routing_key, None, queue) for routing_key, queue in bound]
+        table = []
+        for member in self.client.smembers(BOUND + exchange):
+            routing_key, queue = member.decode().split("\n")
+            table.append((routing_key, None, queue))
+        return table
 
     def _queue_bind(self, exchange: str, routing_key: str, _pattern: Any, queue: str) -> None:
         if self.typeof(exchange).type == "fanout":
@@ -243,7 +259,8 @@ class Channel(virtual.Channel):
 
     def _get(self, queue: str, timeout: float | None = None) -> Any:
         # For commands that empty a queue: without a lease, and so without acknowledgement.
-        if (text := self.client.rpop(queue)) is None:
+        text = self.client.rpop(queue)
+        if text is None:
             raise Empty
         return json.loads(text)
 
@@ -374,7 +391,8 @@ class Transport(virtual.Transport):
             raise
         except ResponseError as error:
             # Raised, it would end the worker. Every command is repeated at the next turn.
-            if (refusal := refusal_of(error)) is None:
+            refusal = refusal_of(error)
+            if refusal is None:
                 raise
             log.warning("redis_takes_no_writes", problem=refusal, retry_in_s=REFUSED_PAUSE_S)
             if isinstance(error, ReadOnlyError):
@@ -403,11 +421,12 @@ class Transport(virtual.Transport):
         elif message["type"] == "message":
             name = message["channel"].decode()
             data = message["data"]
+            exchange = name.removeprefix(self.broadcast_channel(""))
             for channel in self.channels:
                 if name == self.wake_channel:
                     channel.wake(data.decode(errors="replace"))
                     continue
-                queue = channel.broadcasts.get(name.removeprefix(self.broadcast_channel("")))
+                queue = channel.broadcasts.get(exchange)
                 if queue and (payload := _payload(data, str(uuid4()))) is not None:
                     self.on_message_ready(channel, payload, queue)
 

@@ -86,7 +86,7 @@ def _summary(dataset: Dataset) -> JsonObject:
     targets = Counter(sample.target.value for sample in samples)
     categories = Counter(sample.category for sample in samples if sample.category)
     clusters = {sample.cluster for sample in samples if sample.cluster}
-    summary: dict[str, object] = {
+    summary: JsonObject = {
         "name": dataset.name,
         "fingerprint": dataset.fingerprint,
         "source": dataset.source,

@@ -35,6 +35,14 @@ def printable(text: str) -> str:
     return "".join(map(_shown, text))
 
 
+def escaped(character: str) -> str:
+    r"""Return a character as shells and TOML write it, such as `\u202e`."""
+    code = ord(character)
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    return f"\\U{code:08x}"
+
+
 def printable_lines(text: str) -> str:
     """Return a text as `printable` does, but keep its line breaks and tabs."""
     if text.isascii() and text.isprintable():

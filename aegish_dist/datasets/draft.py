@@ -171,7 +171,12 @@ class Draft(Struct, frozen=True):
             raise Location(self.file, first.record).error(what, first.field)
         if not self.samples:
             raise DatasetError("holds no samples", source=self.file)
-        return Dataset(self.name, self.samples, self.source, self.licence)
+        return Dataset(
+            name=self.name,
+            samples=self.samples,
+            source=self.source,
+            licence=self.licence,
+        )
 
 
 class SampleRecord(Struct, frozen=True, kw_only=True):
@@ -181,7 +186,7 @@ class SampleRecord(Struct, frozen=True, kw_only=True):
     cluster: str | None = None
 
 
-def given(values: Mapping[str, object], kind: type[Struct]) -> dict[str, object]:
+def given(values: JsonObject, kind: type[Struct]) -> JsonObject:
     """Return the fields of a kind of record that have a value."""
     fields = {}
     for field in kind.__struct_fields__:
@@ -191,7 +196,7 @@ def given(values: Mapping[str, object], kind: type[Struct]) -> dict[str, object]
     return fields
 
 
-def to_sample(location: Location, record: SampleRecord, values: Mapping[str, object]) -> Sample:
+def to_sample(location: Location, record: SampleRecord, values: JsonObject) -> Sample:
     """Make a sample of a record; other `values`, and an object `metadata`, are metadata."""
     fields = record.__struct_fields__
     extra = {key: value for key, value in values.items() if key not in fields}

@@ -8,7 +8,7 @@ what could not be stored and what is repeated, and counts both. Nothing is downl
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path
@@ -75,13 +75,15 @@ def read_format(
     if not samples:
         why = usable.skipped[0] if usable.skipped else f"give {about.takes}"
         raise DatasetError(f"holds no samples; {why}", source=str(path))
-    commit = None if data is path else commit_of(path)
+    source = about.source
+    if data is not path and (commit := commit_of(path)):
+        source += f", commit {commit}"
     return Draft(
         name=dataset_name(path, name or form),
         samples=tuple(samples),
         lines=tuple(lines),
         file=str(path),
-        source=f"{about.source}, commit {commit}" if commit else about.source,
+        source=source,
         licence=about.licence,
         skipped=tuple(usable.skipped),
         left_out=usable.left_out,
@@ -269,8 +271,9 @@ def _lancet(path: Path, _label: TrueLabel) -> Read:
 def _nl2bash(path: Path, label: TrueLabel) -> Read:
     with Location(str(path)):
         text = read_text(path, MAX_DOCUMENT_BYTES)
-    for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
-        yield number, _sample(line, label, "", program_of(line))
+    lines = text.removesuffix("\n").split("\n")
+    for number, line in enumerate(lines, 1):
+        yield number, _sample(line, label, category="", cluster=program_of(line))
 
 
 def _redcode(path: Path, label: TrueLabel) -> Read:
@@ -285,8 +288,16 @@ def _redcode(path: Path, label: TrueLabel) -> Read:
                 yield "in another language"
                 continue
             number = case.get("Index", "")
-            scenario = f"scenario-{number.partition('_')[0]}"
-            yield 0, _sample(case.get("Code", ""), label, scenario, scenario, id=number)
+            of_scenario, _, _ = number.partition("_")
+            scenario = f"scenario-{of_scenario}"
+            sample = _sample(
+                case.get("Code", ""),
+                label,
+                category=scenario,
+                cluster=scenario,
+                id=number,
+            )
+            yield 0, sample
 
 
 _Risk = Literal["not_risky", "risky", "allow", "deny"]
@@ -349,12 +360,17 @@ def _trajectories(path: Path, label: TrueLabel) -> Read:
             if _REFERENCE.fullmatch(command):
                 yield "a reference in place of a command"
                 continue
-            program = program_of(command)
-            sample = _sample(command, label, "agent", program, trajectory=name[:200])
+            sample = _sample(
+                command,
+                label,
+                category="agent",
+                cluster=program_of(command),
+                trajectory=name[:200],
+            )
             yield location.line or 0, sample
 
 
-def _commands(location: Location, row: Mapping[str, Any]) -> Iterator[str]:
+def _commands(location: Location, row: JsonObject) -> Iterator[str]:
     """Yield the commands of `messages` or `steps`, which may be JSON inside a text."""
     column = "messages" if "messages" in row else "steps"
     if column not in row:
@@ -368,13 +384,14 @@ def _commands(location: Location, row: Mapping[str, Any]) -> Iterator[str]:
             yield from _commands_of(turn)
 
 
-def _commands_of(turn: Mapping[str, Any]) -> list[str]:
+def _commands_of(turn: JsonObject) -> list[str]:
     """Return the commands of the calls in a turn, else those that stand in its text."""
     content = turn.get("content")  # in parts, calls of tools are among them
     commands: list[str] = []
     for calls in (turn.get("tool_calls"), turn.get("tools"), content):
         if isinstance(calls, list):
-            commands += [command for command in map(_command_of, calls) if command is not None]
+            found = map(_command_of, calls)
+            commands += [command for command in found if command is not None]
     if commands:
         return commands
     if isinstance(content, list):

@@ -324,21 +324,26 @@ class _Checkout(Struct):
             if other is None or other.name in seen or len(seen) == MAX_STEPS:
                 continue
             deeper = self._inherited(other, (*seen, other.name))
-            theirs = (each for each in other.entries if each.function != _INHERIT)
-            found: dict[str, Entry] = {}
+            theirs = (own for own in other.entries if own.function != _INHERIT)
+            first: dict[str, Entry] = {}  # by function
             for combined in self._combined(entry, other.name, chain(theirs, deeper)):
                 if not combined.needs_root:
-                    found.setdefault(combined.function, combined)
-            yield from found.values()
+                    first.setdefault(combined.function, combined)
+            yield from first.values()
 
     def _combined(self, entry: Entry, other: str, theirs: Iterable[Entry]) -> Iterator[Entry]:
         self._count()
-        for each in theirs:
+        for theirs_entry in theirs:
             self._count()
-            code = inherited_command(entry.code, other, each.code)
+            code = inherited_command(entry.code, other, theirs_entry.code)
             if code is not None:
-                needs_root = entry.needs_root or each.needs_root
-                yield Entry(each.function, code, needs_root, entry.version, other)
+                yield Entry(
+                    function=theirs_entry.function,
+                    code=code,
+                    needs_root=entry.needs_root or theirs_entry.needs_root,
+                    version=entry.version,
+                    inherits=other,
+                )
 
     def _count(self) -> None:
         """Bound the work: programs that all lead to each other do so in endless ways."""

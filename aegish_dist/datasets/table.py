@@ -11,7 +11,7 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -193,7 +193,7 @@ PARQUET_BATCH_ROWS = 1_000
 PARQUET_LIMITS = ParquetLimits(
     rows=MAX_SAMPLES, group_rows=MAX_SAMPLES, group_bytes=MAX_FILE_BYTES, batch_bytes=MAX_FILE_BYTES
 )
-Records = Iterator[tuple[Location, Mapping[str, object]]]  # by column, and where it stands
+Records = Iterator[tuple[Location, JsonObject]]  # by column, and where it stands
 _LINE = re.compile("^.*", re.MULTILINE)
 _REQUIRED = ("command", "target")
 _MEANT = {"cmd": "command", "commands": "command", "label": "target", "labels": "target"}

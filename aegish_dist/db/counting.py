@@ -51,7 +51,7 @@ from aegish_dist.opinions.opinion import Opinion, opinion_of, record_of
 from aegish_dist.opinions.scoring import ACTIONS
 
 
-def _identity_of(groups: Iterable[Mapping[str, Any]]) -> VerdictSet:
+def _identity_of(groups: Iterable[JsonObject]) -> VerdictSet:
     """Return the identity of a model's verdicts from groups that differ in the item alone."""
     numbers: Counter[tuple[str, int, int]] = Counter()
     digests: Counter[tuple[str, int, int]] = Counter()
@@ -222,8 +222,8 @@ def _count(
 def _items(
     models: PerModel,
     model: str,
-    of_one_epoch: Sequence[Mapping[str, Any]],
-    labels: Mapping[str, object],
+    of_one_epoch: Sequence[JsonObject],
+    labels: JsonObject,
 ) -> Iterator[_Items]:
     if models.run.epochs == 1:
         for group in of_one_epoch:
@@ -244,7 +244,7 @@ def _cells(items: Iterable[_Items]) -> tuple[Cell, ...]:
     return in_order(Cell(*kind, number) for kind, number in samples.items())
 
 
-def _confidence(stated: Iterable[Mapping[str, Any]]) -> tuple[ConfidenceCell, ...]:
+def _confidence(stated: Iterable[JsonObject]) -> tuple[ConfidenceCell, ...]:
     """Join the rows that differ only in the stop kind."""
     cells = []
     for row in stated:
@@ -261,7 +261,7 @@ def save_snapshot(
     opinion: Opinion,
     identities: Mapping[str, VerdictSet],
     pair_p: PairP,
-    document: Mapping[str, Any],
+    document: JsonObject,
     **fields: object,
 ) -> Snapshot:
     """Append a snapshot and its metrics.
@@ -289,7 +289,7 @@ def save_snapshot(
     return _to_snapshot(row)
 
 
-def _metric_rows(document: Mapping[str, Any]) -> Iterator[JsonObject]:
+def _metric_rows(document: JsonObject) -> Iterator[JsonObject]:
     for entry in document["models"]:
         rows = {(name, ""): numbers for name, numbers in entry["metrics"].items()}
         for category, numbers in entry["categories"].items():

@@ -62,7 +62,7 @@ Seconds = Annotated[float, Meta(le=MAX_NUMBER)]
 class Fields(Struct, frozen=True):
     """The fields of one object and where they were read; a null field counts as absent."""
 
-    values: Mapping[str, object]
+    values: JsonObject
     source: str  # the file, and the member of the archive
     path: str = ""  # leads to these fields, such as `output.usage.`
 
@@ -187,7 +187,7 @@ class InspectArchive:
         if metadata in self._zip.NameToInfo:
             values["metadata"] = self._fields(metadata, self._read(metadata)).values
         if REFERENCE.encode() in raw:
-            texts: dict[str, object] = {}
+            texts: JsonObject = {}
             left = MAX_MEMBER_BYTES
             for first, name in sorted(attachments.items()):
                 part = self._read(name, left)
@@ -348,7 +348,7 @@ def _exported(fields: Fields, model: str) -> Iterable[VerdictRecord]:
     return _records_in(said, metadata.values)
 
 
-def _labels_in(metadata: Mapping[str, Any]) -> JsonObject:
+def _labels_in(metadata: JsonObject) -> JsonObject:
     """Return the free labels of the command in the metadata of a sample."""
     labels = {}
     for key, value in metadata.items():
@@ -360,7 +360,7 @@ def _labels_in(metadata: Mapping[str, Any]) -> JsonObject:
     return labels
 
 
-def _records_in(said: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterable[VerdictRecord]:
+def _records_in(said: JsonObject, metadata: JsonObject) -> Iterable[VerdictRecord]:
     """Yield the verdicts of a sample, oldest first."""
     shared = {name: said[name] for name in OF_THE_SAMPLE if name in said}
     replaced = metadata.get(REPLACED) or []
@@ -414,7 +414,7 @@ def _input_text(fields: Fields) -> str | None:
     return _joined_text(messages[-1], attachments)
 
 
-def _joined_text(message: Fields, attachments: Mapping[str, object]) -> str | None:
+def _joined_text(message: Fields, attachments: JsonObject) -> str | None:
     """Return the text of a message: a string, or parts of which those with text count."""
     if not isinstance(message.values.get("content"), list):
         return _resolved(message.get("content"), attachments)
@@ -426,7 +426,7 @@ def _joined_text(message: Fields, attachments: Mapping[str, object]) -> str | No
     return "\n".join(texts)
 
 
-def _resolved(text: str | None, attachments: Mapping[str, object]) -> str | None:
+def _resolved(text: str | None, attachments: JsonObject) -> str | None:
     """Return the text that a name of an attachment stands for; any other text as it is."""
     if text is None or not text.startswith(REFERENCE):
         return text

@@ -21,12 +21,12 @@ import re
 import shutil
 import zipfile
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from datetime import datetime, timedelta
 from decimal import Decimal
 from tempfile import TemporaryFile
-from typing import IO, Any, Self
+from typing import IO, Self
 
 import msgspec
 from msgspec.structs import fields
@@ -259,9 +259,7 @@ class LogHead(msgspec.Struct, frozen=True):
         took_s = (record.latency_ms or 0) / 1000
         return None, {"type": "time", "limit": limit_s or took_s}
 
-    def _messages(
-        self, uuid: str, record: VerdictRecord, output: Mapping[str, Any]
-    ) -> list[JsonObject]:
+    def _messages(self, uuid: str, record: VerdictRecord, output: JsonObject) -> list[JsonObject]:
         """Return system text, command and answer, each where there is one."""
         prompt = self.run.prompt_of(self.spec.id)
         texts = Messages("", record.command)
@@ -278,7 +276,7 @@ class LogHead(msgspec.Struct, frozen=True):
 
     def _transcript(
         self,
-        sample: Mapping[str, Any],
+        sample: JsonObject,
         messages: Sequence[JsonObject],
         output: JsonObject,
         error: str | None,
@@ -401,7 +399,7 @@ def _usage(record: VerdictRecord) -> tuple[JsonObject, dict[str, int | None]]:
 
 
 def _metadata(
-    record: VerdictRecord, said: Mapping[str, object], replaced: Iterable[VerdictRecord]
+    record: VerdictRecord, said: JsonObject, replaced: Iterable[VerdictRecord]
 ) -> JsonObject:
     metadata: JsonObject = known(
         {
@@ -435,7 +433,7 @@ def _metadata(
     return metadata
 
 
-def _unsaid(record: VerdictRecord, said: Mapping[str, object]) -> JsonObject:
+def _unsaid(record: VerdictRecord, said: JsonObject) -> JsonObject:
     """Return the facts of a verdict beside those that a reader takes from the sample's fields."""
     found: JsonObject = {}
     for name, default in DEFAULTS.items():

@@ -6,7 +6,7 @@ null field counts as absent.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -118,7 +118,7 @@ def from_line(line: bytes) -> VerdictRecord:
     return from_values(checked(parse_json(line, Decimal), JsonObject))
 
 
-def from_values(values: Mapping[str, Any]) -> VerdictRecord:
+def from_values(values: JsonObject) -> VerdictRecord:
     """Build a record of decoded fields; model, command, target and completion have to be there."""
     taken = TAKEN
     if values.get("pruned") is True:

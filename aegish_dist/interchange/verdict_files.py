@@ -4,7 +4,7 @@ In Parquet `metadata` and `call_errors` are JSON texts, and so is `cost_usd`, as
 holds every decimal. Nothing here knows the database.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from decimal import Decimal
 from enum import StrEnum
@@ -101,7 +101,7 @@ def _texts(encoded: str) -> dict[str, str] | str:
     return encoded
 
 
-def from_row(row: Mapping[str, Any]) -> VerdictRecord:
+def from_row(row: JsonObject) -> VerdictRecord:
     """Build a record from a row of a table."""
     if "completion" in row:
         with suppress(ValueError, RecursionError):  # null where nothing may be null, or an error
@@ -109,7 +109,7 @@ def from_row(row: Mapping[str, Any]) -> VerdictRecord:
     return from_odd_row(row)
 
 
-def from_odd_row(row: Mapping[str, Any]) -> VerdictRecord:
+def from_odd_row(row: JsonObject) -> VerdictRecord:
     """Build a record from a row whose columns have the types of other tools."""
     values = dict(row)
     for column in row.keys() & NESTED:

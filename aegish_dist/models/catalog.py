@@ -41,6 +41,7 @@ from aegish_dist.models.entries import (
 from aegish_dist.models.prices import PriceOf, remembered_prices
 
 Environ = Mapping[str, str]  # variables of the environment
+Tables = Mapping[str, Keys]  # of a catalog file, by name
 
 MAX_MODELS = 1_000  # of a run: each has a queue of its own, and any two are compared
 MAX_FILE_BYTES = 4 * 2**20
@@ -67,8 +68,8 @@ class _Named(Struct):
 class _File(Struct):
     """The tables of a catalog file, with no more than the keys given."""
 
-    providers: Mapping[str, Keys] = {}
-    models: Mapping[str, Keys] = {}
+    providers: Tables = {}
+    models: Tables = {}
 
 
 def _file(path: Path | None) -> _File:
@@ -96,7 +97,7 @@ def _file(path: Path | None) -> _File:
     return _File(top.providers, models)
 
 
-def _overlaid(base: Mapping[str, Keys], over: Mapping[str, Keys]) -> dict[str, Keys]:
+def _overlaid(base: Tables, over: Tables) -> dict[str, Keys]:
     """Lay tables over others, key by key."""
     tables = dict(base)
     for name, keys in over.items():
@@ -144,7 +145,7 @@ class ListedModel(Struct, frozen=True):
     entry: ModelEntry
 
 
-def _providers(tables: Mapping[str, Keys]) -> dict[str, ProviderEntry]:
+def _providers(tables: Tables) -> dict[str, ProviderEntry]:
     providers: dict[str, ProviderEntry] = {}
     for name, keys in tables.items():
         with under(f"[providers.{name}]"):

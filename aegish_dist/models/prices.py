@@ -54,8 +54,10 @@ class PriceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         for key, usd in given.items():
             if isinstance(usd, Decimal) and not is_amount(usd, MAX_PRICE_USD):
                 raise InputError(f"must be from 0 to {MAX_PRICE_USD:,}", field=key)
-        is_flat = "per_call" in given or "per_hour" in given
-        complete = len(given) == 1 if is_flat else "input" in given and "output" in given
+        if "per_call" in given or "per_hour" in given:
+            complete = len(given) == 1
+        else:
+            complete = "input" in given and "output" in given
         if not complete:
             raise ValueError("give both input and output, or per_call alone, or per_hour alone")
 
@@ -142,7 +144,7 @@ def changes_within_a_day(provider: str, name: str) -> bool:
     if model is None or not isinstance(model.prices, list):
         return False
     constraints = [price.constraint for price in model.prices if price.constraint is not None]
-    return not all(isinstance(each, StartDateConstraint) for each in constraints)
+    return not all(isinstance(constraint, StartDateConstraint) for constraint in constraints)
 
 
 def _find(provider: str, name: str) -> "ModelInfo | None":
@@ -270,7 +272,14 @@ def _model_estimate(spec: ModelSpec, calls: Counter[int], prompt: Prompt) -> Mod
     if not spec.wire.reads_prompt:
         if spec.wire is WireFormat.BASELINE:
             cost = Decimal(0)
-        return ModelEstimate(spec.id, calls.total(), 0, 0, cost, cost)
+        return ModelEstimate(
+            model=spec.id,
+            calls=calls.total(),
+            input_tokens=0,
+            output_tokens=0,
+            cost_usd=cost,
+            cached_cost_usd=cost,
+        )
     prefix = len(prompt.system) // CHARACTERS_PER_TOKEN
     return ModelEstimate(
         model=spec.id,

@@ -137,7 +137,7 @@ def _identity(part: ScoringRule | Targets | Overlay | Policy) -> JsonObject:
     return {"name": part.name, "version": part.version, "fingerprint": part.fingerprint}
 
 
-def opinion_of(record: Mapping[str, Any], scoring: str, scoring_version: int) -> Opinion | None:
+def opinion_of(record: JsonObject, scoring: str, scoring_version: int) -> Opinion | None:
     """Return the opinion that `record_of` wrote; None where this version cannot read the record.
 
     An old snapshot may name a removed rule set. A newer version may write words unknown here.
@@ -158,6 +158,6 @@ def opinion_of(record: Mapping[str, Any], scoring: str, scoring_version: int) ->
         return None
 
 
-def _part(record: Mapping[str, Any], kind: type[_Part], **content: Any) -> _Part:
+def _part(record: JsonObject, kind: type[_Part], **content: Any) -> _Part:
     named = {"name": record["name"], "version": record["version"]}
     return msgspec.convert(named | content, kind)

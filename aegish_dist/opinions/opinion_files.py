@@ -14,13 +14,14 @@ from msgspec.structs import replace
 from aegish_dist.core.metric import LESS_IS_BETTER, TARGET_METRICS
 from aegish_dist.core.outcome import Outcome, OutcomeDetail, ScoredAnswer
 from aegish_dist.core.sample import MAX_COMMAND_CHARS, MAX_LABEL_CHARS, TrueLabel
-from aegish_dist.core.text import JsonObject, did_you_mean, known, printable
+from aegish_dist.core.text import JsonObject, did_you_mean, escaped, known, printable
 from aegish_dist.errors import InputError, OpinionError
 from aegish_dist.inputs.checking import checked, refuse
 from aegish_dist.inputs.documents import parse_toml, parts_of, placed, read_text, under
 from aegish_dist.opinions.opinion import LabelChange, Overlay, Targets
 from aegish_dist.opinions.policy import (
     POLICY_PREFIX,
+    Condition,
     OnError,
     Origin,
     Policy,
@@ -49,10 +50,7 @@ def _escaped(character: str) -> str:
         return _ESCAPES[character]
     if printable(character) == character:
         return character
-    code = ord(character)
-    if code < 0x10000:
-        return f"\\u{code:04x}"
-    return f"\\U{code:08x}"
+    return escaped(character)
 
 
 MAX_FILE_BYTES = 2**20
@@ -367,7 +365,13 @@ def read_policy(path: Path) -> Policy:
                     stages.append(_stage(keys, stages, last=number == len(file.stage)))
         if not stages:
             raise InputError("must have an entry that asks a guard", field="stage")
-        return Policy(file.name, file.version, tuple(stages), tuple(allowed), file.origin)
+        return Policy(
+            name=file.name,
+            version=file.version,
+            stages=tuple(stages),
+            allowed=tuple(allowed),
+            origin=file.origin,
+        )
 
 
 def _patterns(file: _StageFile) -> Sequence[str]:
@@ -433,7 +437,7 @@ def _thresholds(given: float | list[float] | None, guards: int) -> tuple[float, 
     return tuple(thresholds)
 
 
-def _when(when: When | list[float] | None, before: Sequence[Stage]) -> When | tuple[float, float]:
+def _when(when: When | list[float] | None, before: Sequence[Stage]) -> Condition:
     """Return when a stage is asked; refuse what can never hold after the stages before."""
     if problem := _problem_of_when(when, before):
         raise InputError(problem, field="when")

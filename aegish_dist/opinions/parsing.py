@@ -253,7 +253,13 @@ class _Reader:
         if parsed.action is not None:
             self._seen += 1
             opening = mark.start() if ticks else start
-            found = _Object(parsed, opening, start, end, ticks)
+            found = _Object(
+                parsed=parsed,
+                opening=opening,
+                start=start,
+                end=end,
+                ticks=ticks,
+            )
             if not self._is_quoted(found) and not self._is_example(found):
                 self._add(found)
         if parsed.action is None or end is None:

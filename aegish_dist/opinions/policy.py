@@ -45,12 +45,17 @@ class OnError(StrEnum):
     NEXT = "next"  # nothing: the next stage is asked, whatever its condition
 
 
+Condition = When | tuple[float, float]
+"""When a stage is asked: by its word, or by a closed range of the suspicion so far."""
+Column = Sequence[float | None]  # by decision; None where it is unknown
+
+
 class Stage(Struct, frozen=True):
     guards: tuple[str, ...]  # at least one, no two equal; all of them are asked
     thresholds: tuple[float, ...] = ()
     """By guard, the suspicion from which on it stops; it allows below. Empty: actions decide."""
     at_least: int = 1  # how many guards have to stop: 1 is "any", their number is "all"
-    when: When | tuple[float, float] = When.ALWAYS  # or a closed range of the suspicion so far
+    when: Condition = When.ALWAYS
     on_error: OnError | None = None
     """None: the answer's suspicion decides where there are thresholds; elsewhere it stops."""
 
@@ -332,12 +337,13 @@ def _answer(guard: Guard, threshold: float | None, on_error: OnError | None, row
     )
 
 
-def _is_asked(when: When | tuple[float, float], asked: Sequence[_Answer]) -> bool:
+def _is_asked(when: Condition, asked: Sequence[_Answer]) -> bool:
     last = asked[-1]
     if last.severity is None or last.suspicion is None:
         return True
     if isinstance(when, tuple):
-        return when[0] <= last.suspicion <= when[1]
+        low, high = when
+        return low <= last.suspicion <= high
     match when:
         case When.ALWAYS:
             return True
@@ -349,9 +355,7 @@ def _is_asked(when: When | tuple[float, float], asked: Sequence[_Answer]) -> boo
             return len({answer.severity for answer in asked} - {None}) > 1
 
 
-def _ordered(
-    severities: Sequence[int | None], suspicions: Sequence[float | None]
-) -> Sequence[float | None]:
+def _ordered(severities: Sequence[int | None], suspicions: Column) -> Column:
     """Return the suspicions where they order the decisions, and else the severities."""
     kinds = set()
     for suspicion, severity in zip(suspicions, severities, strict=True):
@@ -363,7 +367,7 @@ def _ordered(
     return suspicions
 
 
-def _total(parts: Sequence[float | None]) -> float | None:
+def _total(parts: Column) -> float | None:
     known = [part for part in parts if part is not None]
     if len(known) == len(parts):
         return math.fsum(known)
@@ -413,7 +417,7 @@ def _asking(stage: Stage, condition: str) -> Iterator[str]:
     yield f"An answer without an action {words[stage.on_error]}."
 
 
-def _condition(when: When | tuple[float, float]) -> str:
+def _condition(when: Condition) -> str:
     if isinstance(when, tuple):
         return f"where the suspicion so far is from {when[0]!r} to {when[1]!r}"
     return {

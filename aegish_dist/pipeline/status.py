@@ -61,7 +61,14 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
     failing = fleet.failing.get(run_id, ())
     held = [failed for failed in failing if failed.model in unfinished]
     failures = joined((*stored, *held))
-    facts = _RunFacts(run, progress, fleet, failures, batches, over)
+    facts = _RunFacts(
+        run=run,
+        progress=progress,
+        fleet=fleet,
+        failures=failures,
+        batches=batches,
+        over=over,
+    )
     models = tuple(_model_status(facts, spec.id) for spec in run.models)
     planned = sum(m.planned for m in models)
     done = sum(m.done for m in models)
@@ -252,7 +259,11 @@ def paced(
     return smoothed
 
 
-def _eta_s(counts: Sequence[tuple[float, Mapping[str, int]]], model: ModelStatus) -> float | None:
+Counted = Sequence[tuple[float, Mapping[str, int]]]
+"""Verdicts by model, with the second of the clock at which they were counted."""
+
+
+def _eta_s(counts: Counted, model: ModelStatus) -> float | None:
     rate = 0.0 if model.in_batches else _rate_per_s(counts, model.model)
     first_s, _ = counts[0]
     last_s, _ = counts[-1]
@@ -261,7 +272,7 @@ def _eta_s(counts: Sequence[tuple[float, Mapping[str, int]]], model: ModelStatus
     return model_eta_s(model.state, model.planned - model.done, rate)
 
 
-def _rate_per_s(counts: Sequence[tuple[float, Mapping[str, int]]], model: str) -> float:
+def _rate_per_s(counts: Counted, model: str) -> float:
     """Return the verdicts per second of a model by counts; 0 where they are too few to tell."""
     now_s, newest = counts[-1]
     came: list[tuple[float, int]] = []  # seconds ago, and the verdicts that came since

@@ -211,7 +211,13 @@ def show_sample(
         change = changed.change
         if changed.key == found.key and change.target is not None:
             sample = replace(sample, target=change.target, category=change.category)
-    return ShownSample(run.run_id, found.dataset, found.sample_id, sample, tuple(verdicts))
+    return ShownSample(
+        run_id=run.run_id,
+        dataset=found.dataset,
+        sample_id=found.sample_id,
+        sample=sample,
+        verdicts=tuple(verdicts),
+    )
 
 
 def _find(session: Session, run: Run, name: str, dataset: str | None) -> FoundSample:
@@ -371,11 +377,11 @@ def _read(answer: StoredAnswer, spec: ModelSpec) -> Reading | None:
     completion = Completion(answer.text, suspicion=answer.reading.suspicion if beside else None)
     found = judge(completion, answer.command, spec.output)
     reading = Reading(
-        found.outcome,
-        found.reason,
-        found.confidence,
-        found.parser_version,
-        None if found.completion is None else found.completion.suspicion,
+        outcome=found.outcome,
+        reason=found.reason,
+        confidence=found.confidence,
+        parser_version=found.parser_version,
+        suspicion=None if found.completion is None else found.completion.suspicion,
     )
     return None if reading == answer.reading else reading
 

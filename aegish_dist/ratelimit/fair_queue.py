@@ -14,6 +14,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from operator import itemgetter
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -152,8 +153,12 @@ class FairQueue:
 
     def of_run(self, run_id: str, budget: Budget | None, contender: str | None = None) -> RunQueue:
         """Return the queue of a contender of a run, and mark it as the most recently used."""
-        key = (run_id, contender or self._model)
-        self._queues[key] = queue = self._queues.pop(key, None) or RunQueue(run_id, budget, key[1])
+        contender = contender or self._model
+        key = (run_id, contender)
+        queue = self._queues.pop(key, None)
+        if queue is None:
+            queue = RunQueue(run_id, budget, contender)
+        self._queues[key] = queue
         return queue
 
     def forget_idle(self) -> None:
@@ -169,7 +174,8 @@ class FairQueue:
 
     def requests(self) -> list[tuple[RunQueue, RunRequest]]:
         """Return the parts of the next request that are about capped runs."""
-        return [(run, request) for run in self if (request := run.request()) is not None]
+        requests = [(run, run.request()) for run in self]
+        return [(run, request) for run, request in requests if request is not None]
 
     async def settle(
         self, requests: Sequence[tuple[RunQueue, RunRequest]], leases: Sequence[RunLease]
@@ -234,11 +240,14 @@ class FairQueue:
                 self._turns.append(queue)
                 passed += 1
                 continue
-            future = queue.waiters[0].future
-            permit = None if future.done() else acquire(queue, queue.waiters[0].expected)
-            if permit is None and not future.done():
-                self._turns.appendleft(queue)
-                return
+            waiter = queue.waiters[0]
+            future = waiter.future
+            permit = None
+            if not future.done():
+                permit = acquire(queue, waiter.expected)
+                if permit is None:
+                    self._turns.appendleft(queue)
+                    return
             queue.waiters.popleft()
             self.waiting -= 1
             passed = 0
@@ -249,7 +258,8 @@ class FairQueue:
 
     def fail(self, error: type[Exception], *, only: RunQueue | None = None) -> None:
         """Raise an error in all waiting calls, or in those of one run."""
-        for queue in [only] if only else list(self._turns):
+        queues = [only] if only else list(self._turns)
+        for queue in queues:
             self._fail(queue, list(queue.waiters), error)
 
     def shed(self, error: type[Exception], *, keep: int, even_called: bool) -> None:
@@ -260,15 +270,14 @@ class FairQueue:
         surplus = self.waiting - keep
         if surplus <= 0:
             return
-        standing = [
-            (position, queue, waiter)
-            for queue in self._turns
-            for position, waiter in enumerate(queue.waiters)
-            if even_called or not waiter.called
-        ]
-        standing.sort(key=lambda each: each[0], reverse=True)
+        standing: list[tuple[int, RunQueue, Waiter]] = []  # with the place in its queue
+        for queue in self._turns:
+            for place, waiter in enumerate(queue.waiters):
+                if even_called or not waiter.called:
+                    standing.append((place, queue, waiter))
+        standing.sort(key=itemgetter(0), reverse=True)
         for queue in list(self._turns):
-            gone = [waiter for _, its, waiter in standing[:surplus] if its is queue]
+            gone = [waiter for _, its_queue, waiter in standing[:surplus] if its_queue is queue]
             self._fail(queue, gone, error)
 
     def _fail(self, queue: RunQueue, gone: Collection[Waiter], error: type[Exception]) -> None:
@@ -279,7 +288,8 @@ class FairQueue:
 
     def _remove(self, queue: RunQueue, gone: Collection[Waiter]) -> None:
         ids = {id(waiter) for waiter in gone}
-        queue.waiters = deque(waiter for waiter in queue.waiters if id(waiter) not in ids)
+        staying = [waiter for waiter in queue.waiters if id(waiter) not in ids]
+        queue.waiters = deque(staying)
         self.waiting -= len(gone)
         if not queue.waiters and queue in self._turns:
             self._turns.remove(queue)
@@ -322,11 +332,12 @@ class FairShares:
         if wants is None and self._level is not None:
             return self._level
         claims = dict(self._earlier)
-        for each in (self._claims, wants or {}):
-            for model, places in each.items():
+        for newer in (self._claims, wants or {}):
+            for model, places in newer.items():
                 claims[model] = max(places, claims.get(model, 0))
         level = _fill(self.places, sorted(claims.values()))
-        self._level = level if wants is None else self._level
+        if wants is None:
+            self._level = level
         return level
 
     def room(
@@ -343,10 +354,10 @@ class FairShares:
         """
         self.claim(held.items())
         level = self.level(targets if waiting else None)
-        return {
-            model: max(0, min(target, level) - held.get(model, 0))
-            for model, target in targets.items()
-        }
+        room = {}
+        for model, target in targets.items():
+            room[model] = max(0, min(target, level) - held.get(model, 0))
+        return room
 
 
 class ProcessSemaphore:
@@ -381,10 +392,10 @@ class ProcessSemaphore:
     def release(self, model: str) -> None:
         self.free += 1
         self._held[model] -= 1
-        for each in sorted(self._admit, key=self._held.__getitem__):
+        for waiting in sorted(self._admit, key=self._held.__getitem__):
             if self.free <= 0:
                 return
-            self._admit[each]()
+            self._admit[waiting]()
 
     def blocks(self, model: str) -> CallWait | None:
         """Return why no slot is to be had; None: a call may begin."""

@@ -73,9 +73,12 @@ class Answers:
         Args:
             number: Number of the item's first failed call.
         """
-        answered = (self._number > number and self._at_s > since_s) or None
         lease = self._lease.lease
-        return Evidence(lease.circuit_open, lease.failed_probes, answered)
+        return Evidence(
+            circuit_open=lease.circuit_open,
+            failed_probes=lease.failed_probes,
+            answered=(self._number > number and self._at_s > since_s) or None,
+        )
 
     def queued_within(self, seconds: float) -> bool:
         """Return whether calls queued for long at the provider within the last `seconds`."""
@@ -185,8 +188,9 @@ class ModelLimiter:
         """Give a permit back after an answer; `cost` in 1e-9 USD; None: as expected."""
         expected = permit.expected
         self.answers.add(permit)
+        took_s = now_s() - permit.at_s
         excess = 0 if tokens is None else tokens - expected.tokens
-        self._renewer.report.add_answer(permit.epoch, excess, now_s() - permit.at_s)
+        self._renewer.report.add_answer(permit.epoch, excess, took_s)
         self.local.release(permit, expected.cost if cost is None else cost)
         self._renewer.wake()
 
@@ -249,25 +253,33 @@ class ModelLimiter:
     @property
     def why_parked(self) -> str | None:
         """When a parked model is called next, and the provider's words; None: not parked."""
+        if not self.parked:
+            return None
         lease = self.local.lease
         called = datetime.fromtimestamp(lease.probe_at or 0.0, UTC)
-        words = f"next call at {called:%H:%M:%S} UTC" + (
-            f"; {lease.reason}" if lease.reason else ""
-        )
-        if self.parked:
-            return words
-        return None
+        words = f"next call at {called:%H:%M:%S} UTC"
+        if lease.reason:
+            words += f"; {lease.reason}"
+        return words
 
     @property
     def waiting(self) -> dict[tuple[str, str], int]:
         """Waiting calls by run id and contender; one without waiting calls is absent."""
-        return {(run.run_id, run.contender): len(run.waiters) for run in self._queue if run.waiters}
+        waiting = {}
+        for run in self._queue:
+            if run.waiters:
+                waiting[run.run_id, run.contender] = len(run.waiters)
+        return waiting
 
     async def over_budget(self) -> list[tuple[str, str]]:
         """Return run id and contender wherever a cap is reached."""
         runs = list(self._queue)
-        over = await asyncio.gather(*map(self._queue.still_over, runs))
-        return [(r.run_id, r.contender) for r, is_over in zip(runs, over, strict=True) if is_over]
+        answers = await asyncio.gather(*map(self._queue.still_over, runs))
+        over = []
+        for run, is_over in zip(runs, answers, strict=True):
+            if is_over:
+                over.append((run.run_id, run.contender))
+        return over
 
     @property
     def prefetch_target(self) -> int:
@@ -339,7 +351,11 @@ class Limiters:
     @property
     def parked(self) -> dict[str, str]:
         """The parked models, each with `why_parked`."""
-        return {model: why for model, e in self.by_model.items() if (why := e.why_parked)}
+        parked = {}
+        for model, limiter in self.by_model.items():
+            if why := limiter.why_parked:
+                parked[model] = why
+        return parked
 
     def waiting(self, run_id: str, model: str) -> Waiting:
         """Return how many calls of a run wait for a permit, and why; no backoff is known here."""
@@ -348,11 +364,18 @@ class Limiters:
             return Waiting(0, 0)
         calls = limiter.waiting.get((run_id, model), 0)
         local = limiter.local
-        return Waiting(calls, 0, local.blocked_by if calls else None, local.lease.refused)
+        return Waiting(
+            limiter=calls,
+            backoff=0,
+            blocked_by=local.blocked_by if calls else None,
+            refused=local.lease.refused,
+        )
 
     async def over_budget(self) -> list[tuple[str, str]]:
-        limiters = list(self.by_model.values())
-        return [over for each in limiters for over in await each.over_budget()]
+        over = []
+        for limiter in list(self.by_model.values()):
+            over += await limiter.over_budget()
+        return over
 
     def close(self) -> None:
         self._closed = True

@@ -64,7 +64,8 @@ def probe_now(url: str, models: Collection[str]) -> None:
     """Have the fleet probe at once those of the models whose circuit is open."""
     with _connected(url) as client:
         probe = client.register_script(script(*PROBE_NOW))
-        keys = [_model_key(model) for model in dict.fromkeys(map(base_of, models))]
+        bases = dict.fromkeys(map(base_of, models))
+        keys = [_model_key(model) for model in bases]
         probe(keys=keys, args=[msgspec.json.encode(POLICY)])
 
 
@@ -78,7 +79,7 @@ def _connected(
         ) as client:
             yield client
     except (exceptions.RedisError, OSError) as error:
-        problem = (str(error).splitlines() or [type(error).__name__])[0]
+        problem, *_ = str(error).splitlines() or [type(error).__name__]
         raise QueueError(
             f"{server} cannot be used ({problem}): check {setting} and that the server is running"
         ) from error

@@ -6,7 +6,13 @@ from decimal import Decimal
 
 from aegish_dist.core.model import CallParameters, ModelSpec, Price, Rate
 from aegish_dist.core.run import Run, is_arm_of
-from aegish_dist.core.text import JsonObject, known, printable_line_of_json, shortened
+from aegish_dist.core.text import (
+    JsonObject,
+    escaped,
+    known,
+    printable_line_of_json,
+    shortened,
+)
 from aegish_dist.findings.snapshot import Snapshot
 from aegish_dist.opinions.opinion import AEGISH_TARGETS, Opinion, policy_documents
 from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES
@@ -215,10 +221,7 @@ def _escaped(character: str) -> str:
         return f"\\{character}"
     if character.isprintable():
         return character
-    code = ord(character)
-    if code < 0x10000:
-        return f"\\u{code:04x}"
-    return f"\\U{code:08x}"
+    return escaped(character)
 
 
 def command_line(*words: str) -> str:
@@ -239,11 +242,11 @@ def _opinion_options(opinion: Opinion) -> Iterator[str]:
         yield from ("--overlay", "FILE")
 
 
-def submit_options(run: Run) -> dict[str, object]:
+def submit_options(run: Run) -> JsonObject:
     """Return the options of `submit` that ask the same questions, without dashes, None left out."""
     prompts = run.arms
     parameters = run.parameters
-    options: dict[str, object] = {
+    options: JsonObject = {
         "models": [spec.id for spec in run.models],
         "dataset": [f"{dataset.name}@{run.run_id}" for dataset in run.datasets],
         "epochs": run.epochs,
