@@ -45,7 +45,7 @@ from measuring import laid_out, print_table
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from aegish_dist.core.estimate import Difference, Judgement
+from aegish_dist.core.metric import Difference, Judgement
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.findings.comparison import GateVerdict, gate
 from aegish_dist.opinions.opinion_files import read_policy

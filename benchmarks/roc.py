@@ -32,7 +32,7 @@ from measuring import laid_out, print_table
 from scipy.optimize import brentq
 from scipy.stats import binom, norm
 
-from aegish_dist.core.estimate import LEVEL, Estimate
+from aegish_dist.core.metric import LEVEL, Estimate
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.opinions.suspicion import Decision
 from aegish_dist.statistics import roc

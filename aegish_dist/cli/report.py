@@ -31,8 +31,7 @@ from aegish_dist.cli.options import (
     without_collector,
 )
 from aegish_dist.cli.printing import note, on_terminal, shown, to_file
-from aegish_dist.core.estimate import Judgement
-from aegish_dist.core.metric import SCORES_WITH_THRESHOLD, TARGET_METRICS
+from aegish_dist.core.metric import SCORES_WITH_THRESHOLD, TARGET_METRICS, Judgement
 from aegish_dist.core.text import did_you_mean
 from aegish_dist.files import is_stream
 from aegish_dist.findings.leaderboard import gated

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from aegish_dist.core.estimate import LEVEL, Comparison, Difference, Estimate
+from aegish_dist.core.metric import LEVEL, Comparison, Difference, Estimate
 from aegish_dist.core.run import ModelOfRun, Run
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.findings.leaderboard import rank

@@ -13,7 +13,7 @@ from typing import Any, Self
 from msgspec import Struct, convert, to_builtins
 from msgspec.structs import asdict
 
-from aegish_dist.core.estimate import LEVEL, Estimate, Judgement, ModelMetrics, ReliabilityBin
+from aegish_dist.core.metric import LEVEL, Estimate, Judgement, ModelMetrics, ReliabilityBin
 from aegish_dist.core.model import is_baseline
 from aegish_dist.core.tally import TOKEN_KINDS, Latency, ModelTally
 from aegish_dist.core.text import JsonObject

@@ -11,8 +11,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from aegish_dist.core.estimate import Estimate
-from aegish_dist.core.metric import Metric
+from aegish_dist.core.metric import Estimate, Metric
 from aegish_dist.opinions.policy import Policy
 
 NOT_FITTED = frozenset({Metric.COVERAGE})

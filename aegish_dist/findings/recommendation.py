@@ -12,8 +12,7 @@ from statistics import NormalDist
 
 from msgspec import Struct
 
-from aegish_dist.core.estimate import LEVEL, Difference
-from aegish_dist.core.metric import Metric
+from aegish_dist.core.metric import LEVEL, Difference, Metric
 from aegish_dist.core.model import is_baseline
 from aegish_dist.findings.comparison import GateVerdict, commands_to_decide, gate
 from aegish_dist.findings.leaderboard import RankedModel, takes_part

@@ -10,16 +10,17 @@ from statistics import fmean
 
 from msgspec import Struct
 
-from aegish_dist.core.estimate import (
+from aegish_dist.core.metric import (
+    DETECTION_RATES_AT_FPR,
     LEVEL,
     Criterion,
     Difference,
     Estimate,
     FittedGuard,
+    Metric,
     OperatingPoint,
     PerTenThousand,
 )
-from aegish_dist.core.metric import DETECTION_RATES_AT_FPR, Metric
 from aegish_dist.core.model import is_baseline
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.run import Run

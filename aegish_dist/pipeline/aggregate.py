@@ -19,7 +19,7 @@ from sqlalchemy.engine.interfaces import IsolationLevel
 from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
-from aegish_dist.core.estimate import ModelMetrics
+from aegish_dist.core.metric import ModelMetrics
 from aegish_dist.core.run import ModelOfRun, Run
 from aegish_dist.core.tally import Cell, Latency, ModelTally, in_order
 from aegish_dist.db.answers import read_answers

@@ -6,8 +6,7 @@ from itertools import combinations
 from msgspec.structs import replace
 from sqlalchemy import Engine
 
-from aegish_dist.core.estimate import Criterion, Difference, Estimate, FittedGuard
-from aegish_dist.core.metric import MAX_FPRS
+from aegish_dist.core.metric import MAX_FPRS, Criterion, Difference, Estimate, FittedGuard
 from aegish_dist.core.run import Run
 from aegish_dist.db.engine import in_transaction
 from aegish_dist.db.runs import load_run

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.estimate import Difference, Estimate
+from aegish_dist.core.metric import Difference, Estimate
 from aegish_dist.core.model import is_baseline
 from aegish_dist.core.run import ModelOfRun, Run, incompatibilities
 from aegish_dist.db.answers import parser_versions, read_answers, read_commands

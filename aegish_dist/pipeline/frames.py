@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.inspect import BoolType, DecimalType, FloatType, IntType
 from sqlalchemy import Engine
 
-from aegish_dist.core.estimate import NUMBERS
+from aegish_dist.core.metric import NUMBERS
 from aegish_dist.core.verdict_record import FIELDS
 from aegish_dist.errors import ConfigError
 from aegish_dist.opinions.opinion import Opinion

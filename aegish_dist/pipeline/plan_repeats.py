@@ -9,8 +9,7 @@ from decimal import Decimal
 from msgspec import Struct
 from sqlalchemy import Engine
 
-from aegish_dist.core.estimate import Difference
-from aegish_dist.core.metric import Metric
+from aegish_dist.core.metric import Difference, Metric
 from aegish_dist.core.run import Run, RunDataset
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.tally import ModelTally, SampleAnswers

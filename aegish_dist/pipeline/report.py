@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 from sqlalchemy import Engine
 
-from aegish_dist.core.estimate import Difference
 from aegish_dist.core.failures import TimedFailures, stretch_of
-from aegish_dist.core.metric import Metric
+from aegish_dist.core.metric import Difference, Metric
 from aegish_dist.core.outcome import ErrorClass, Outcome, ScoredAnswer
 from aegish_dist.core.run import Run
 from aegish_dist.core.status import FailedCalls

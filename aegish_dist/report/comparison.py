@@ -8,8 +8,7 @@ from itertools import chain
 
 from msgspec.structs import asdict
 
-from aegish_dist.core.estimate import LEVEL, Difference
-from aegish_dist.core.metric import Metric
+from aegish_dist.core.metric import LEVEL, Difference, Metric
 from aegish_dist.core.run import ModelOfRun, Run
 from aegish_dist.core.text import JsonObject, counted, printable, printable_json
 from aegish_dist.errors import ReportError

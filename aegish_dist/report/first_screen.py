@@ -10,8 +10,7 @@ from datetime import UTC
 
 from msgspec import to_builtins
 
-from aegish_dist.core.estimate import Judgement
-from aegish_dist.core.metric import Metric
+from aegish_dist.core.metric import Judgement, Metric
 from aegish_dist.core.model import is_baseline
 from aegish_dist.core.outcome import ERROR_LABELS, RULE_ERROR_LABELS
 from aegish_dist.core.text import JsonObject, counted

@@ -14,8 +14,7 @@ from itertools import chain
 from msgspec import to_builtins
 from msgspec.structs import asdict
 
-from aegish_dist.core.estimate import NUMBERS
-from aegish_dist.core.metric import Metric
+from aegish_dist.core.metric import NUMBERS, Metric
 from aegish_dist.core.model import ModelSpec, Price
 from aegish_dist.core.run import COT, Prompt, Run
 from aegish_dist.core.text import JsonObject, known, printable_json

@@ -9,8 +9,7 @@ from typing import Any, Self
 
 from msgspec import Struct
 
-from aegish_dist.core.estimate import Estimate, Judgement
-from aegish_dist.core.metric import Metric
+from aegish_dist.core.metric import Estimate, Judgement, Metric
 from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.report.writing import format_interval, format_rate
 

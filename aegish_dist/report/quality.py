@@ -8,8 +8,7 @@ from functools import partial
 from itertools import product
 from operator import attrgetter, methodcaller
 
-from aegish_dist.core.estimate import Estimate, Judgement
-from aegish_dist.core.metric import Metric
+from aegish_dist.core.metric import Estimate, Judgement, Metric
 from aegish_dist.core.outcome import ScoredAnswer
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.text import JsonObject, counted

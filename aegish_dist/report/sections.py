@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain
 
-from aegish_dist.core.estimate import LEVEL, Difference
+from aegish_dist.core.metric import LEVEL, Difference
 from aegish_dist.core.text import counted
 from aegish_dist.findings.comparison import differs
 from aegish_dist.findings.recommendation import Why

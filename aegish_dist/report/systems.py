@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import to_builtins
 from msgspec.structs import asdict
 
-from aegish_dist.core.estimate import Difference, FittedGuard
+from aegish_dist.core.metric import Difference, FittedGuard
 from aegish_dist.core.text import JsonObject, counted, printable_json
 from aegish_dist.findings.systems import MOST_STOPPED, SystemsData
 from aegish_dist.opinions.opinion import run_and_opinion

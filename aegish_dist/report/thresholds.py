@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from aegish_dist.core.estimate import Difference, Estimate, FittedGuard, PerTenThousand
+from aegish_dist.core.metric import Difference, Estimate, FittedGuard, PerTenThousand
 from aegish_dist.core.model import is_baseline
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.text import JsonObject, counted, printable_json

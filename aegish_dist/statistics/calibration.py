@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from msgspec import Struct
 
-from aegish_dist.core.estimate import Estimate, ReliabilityBin
+from aegish_dist.core.metric import Estimate, ReliabilityBin
 from aegish_dist.core.tally import CONFIDENCE_BINS, ConfidenceCell
 from aegish_dist.opinions.scoring import ACTIONS, ScoringRule
 from aegish_dist.statistics.rates import proportion_interval, wald

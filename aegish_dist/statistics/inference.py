@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from aegish_dist.core.estimate import LEVEL
+from aegish_dist.core.metric import LEVEL
 from aegish_dist.statistics.distributions import beta_cdf, t_quantile, t_two_sided
 
 

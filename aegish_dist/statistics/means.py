@@ -14,7 +14,7 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from aegish_dist.core.estimate import Estimate
+from aegish_dist.core.metric import Estimate
 from aegish_dist.opinions.scoring import Composite
 from aegish_dist.statistics.distributions import t_quantile
 from aegish_dist.statistics.rates import (

@@ -10,8 +10,7 @@ from functools import cache, cached_property, partial
 from itertools import chain
 from typing import NamedTuple
 
-from aegish_dist.core.estimate import Estimate, ModelMetrics
-from aegish_dist.core.metric import Metric
+from aegish_dist.core.metric import Estimate, Metric, ModelMetrics
 from aegish_dist.core.outcome import ERROR_LABELS, RULE_ERROR_LABELS, OutcomeDetails, ScoredAnswer
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.tally import Cell, ModelTally

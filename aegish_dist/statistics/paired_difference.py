@@ -12,8 +12,7 @@ from typing import Generic, NamedTuple, Self, TypeVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from aegish_dist.core.estimate import Comparison, Difference
-from aegish_dist.core.metric import COMPARED
+from aegish_dist.core.metric import COMPARED, Comparison, Difference
 from aegish_dist.core.outcome import OutcomeDetails
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.opinions.scoring import Composite, ScoringRule

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from aegish_dist.core.estimate import Criterion, Difference, FittedGuard
+from aegish_dist.core.metric import Criterion, Difference, FittedGuard
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.errors import ReportError
 from aegish_dist.opinions.policy import Candidate, Policy, Stage, When

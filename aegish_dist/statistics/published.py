@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import asdict, replace
 
-from aegish_dist.core.estimate import LEVEL, Difference, Estimate
+from aegish_dist.core.metric import LEVEL, Difference, Estimate
 from aegish_dist.errors import InputError
 from aegish_dist.opinions.scoring import Composite
 from aegish_dist.statistics import paired_difference as paired

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from aegish_dist.core.estimate import Estimate, Judgement
+from aegish_dist.core.metric import Estimate, Judgement
 from aegish_dist.opinions.scoring import Composite
 from aegish_dist.statistics.distributions import beta_cdf, beta_quantile
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from aegish_dist.core.estimate import Difference, Estimate, OperatingPoint
+from aegish_dist.core.metric import Difference, Estimate, OperatingPoint
 from aegish_dist.opinions.suspicion import Decision
 from aegish_dist.statistics.distributions import beta_cdf, t_quantile
 from aegish_dist.statistics.inference import (

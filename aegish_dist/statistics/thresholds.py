@@ -15,7 +15,7 @@ from itertools import combinations
 
 from msgspec.structs import replace
 
-from aegish_dist.core.estimate import (
+from aegish_dist.core.metric import (
     Criterion,
     Difference,
     Estimate,

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
-from aegish_dist.core.estimate import NUMBERS, Estimate
+from aegish_dist.core.metric import NUMBERS, Estimate
 from aegish_dist.core.verdict import Completion
 from aegish_dist.db.counting import find_snapshot
 from aegish_dist.db.tables import SNAPSHOT_METRICS, VERDICTS, VerdictKey

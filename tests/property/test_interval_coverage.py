@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from aegish_dist.core.estimate import Estimate
+from aegish_dist.core.metric import Estimate
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.datasets.bundled import DEFAULT_NAMES, load_bundled
 from aegish_dist.opinions.scoring import Composite

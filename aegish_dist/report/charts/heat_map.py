@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from aegish_dist.core.estimate import Estimate
+from aegish_dist.core.metric import Estimate
 from aegish_dist.core.text import JsonObject, filled, printable
 from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.report.charts.vega_lite import (

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from aegish_dist.core.estimate import Estimate
+from aegish_dist.core.metric import Estimate
 from aegish_dist.core.text import JsonObject
 from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.opinions.opinion import Targets

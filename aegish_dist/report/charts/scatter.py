@@ -6,7 +6,7 @@ from operator import attrgetter
 
 from msgspec import Struct
 
-from aegish_dist.core.estimate import Estimate
+from aegish_dist.core.metric import Estimate
 from aegish_dist.core.text import JsonObject
 from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.report.charts.frame import (

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from aegish_dist.core.estimate import Estimate
+from aegish_dist.core.metric import Estimate
 from aegish_dist.core.model import is_baseline
 from aegish_dist.core.text import counted, printable, shortened
 from aegish_dist.findings.leaderboard import RankedModel

@@ -17,7 +17,7 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from aegish_dist.core.estimate import LEVEL, Estimate
+from aegish_dist.core.metric import LEVEL, Estimate
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.text import counted, printable

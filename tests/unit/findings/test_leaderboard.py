@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from aegish_dist.core.estimate import Estimate
-from aegish_dist.core.metric import TARGET_METRICS
+from aegish_dist.core.metric import TARGET_METRICS, Estimate
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.tally import Cell, Latency, ModelTally

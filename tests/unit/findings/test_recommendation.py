@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import asdict, replace
 from scipy.stats import norm
 
-from aegish_dist.core.estimate import Difference
+from aegish_dist.core.metric import Difference
 from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.findings.provenance import OriginKind, Overlap
 from aegish_dist.findings.recommendation import (

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from aegish_dist.core.estimate import Estimate, FittedGuard
+from aegish_dist.core.metric import Estimate, FittedGuard
 from aegish_dist.findings.systems import SystemsData
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.policy import Candidate, Policy, Stage, When

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 from scipy import stats
 
-from aegish_dist.core.estimate import Difference, Estimate, FittedGuard
+from aegish_dist.core.metric import Difference, Estimate, FittedGuard
 from aegish_dist.findings.thresholds import (
     CalibratedModel,
     CalibratedPair,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from aegish_dist.core.estimate import ModelMetrics
+from aegish_dist.core.metric import ModelMetrics
 from aegish_dist.core.outcome import (
     ErrorClass,
     Outcome,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from aegish_dist.core.estimate import Estimate
+from aegish_dist.core.metric import Estimate
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.findings.thresholds import CalibrationData
 from aegish_dist.opinions.opinion import Opinion

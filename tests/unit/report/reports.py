@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from aegish_dist.core.estimate import Comparison, Difference
+from aegish_dist.core.metric import Comparison, Difference
 from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.run import ModelOfRun, Prompt, Run, RunDataset

@@ -5,7 +5,7 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from aegish_dist.core.estimate import Comparison
+from aegish_dist.core.metric import Comparison
 from aegish_dist.core.run import ModelOfRun
 from aegish_dist.core.text import cell_width
 from aegish_dist.findings.comparison import (

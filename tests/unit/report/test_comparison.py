@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 import pytest
 from msgspec.structs import replace
 
-from aegish_dist.core.estimate import Comparison, Difference
+from aegish_dist.core.metric import Comparison, Difference
 from aegish_dist.core.run import ModelOfRun
 from aegish_dist.findings.comparison import ComparedPair, ComparisonData, GateVerdict, PairGate
 from aegish_dist.opinions.opinion import Opinion

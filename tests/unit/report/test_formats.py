@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from aegish_dist.core.estimate import Difference
 from aegish_dist.core.failures import TimedFailures
+from aegish_dist.core.metric import Difference
 from aegish_dist.core.model import Price, Rate
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.run import Prompt

@@ -1,6 +1,6 @@
 """Reading a snapshot document."""
 
-from aegish_dist.core.estimate import Estimate
+from aegish_dist.core.metric import Estimate
 from aegish_dist.findings.leaderboard import RankedModel, ranked_entries
 from tests.unit.report.reports import a_model, a_report, a_silent_model
 

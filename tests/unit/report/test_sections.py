@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from aegish_dist.core.estimate import Judgement
+from aegish_dist.core.metric import Judgement
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.scoring import RULES
 from aegish_dist.report.data import ReportData

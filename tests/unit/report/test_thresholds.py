@@ -5,7 +5,7 @@ import math
 import pytest
 from msgspec.structs import replace
 
-from aegish_dist.core.estimate import Difference
+from aegish_dist.core.metric import Difference
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.findings.thresholds import CalibrationData
 from aegish_dist.opinions.suspicion import STATED_CONFIDENCE, SUSPICION_RULES, Level, SuspicionRule

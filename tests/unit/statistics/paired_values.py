@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from aegish_dist.core.estimate import Comparison
+from aegish_dist.core.metric import Comparison
 from aegish_dist.core.outcome import OutcomeDetail, OutcomeDetails
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.tally import ConfidenceCell, SampleAnswers

@@ -10,7 +10,7 @@ import statsmodels.api as sm
 from scipy.stats import t as student
 from statsmodels.stats.proportion import confint_proportions_2indep
 
-from aegish_dist.core.estimate import Estimate
+from aegish_dist.core.metric import Estimate
 from aegish_dist.opinions.scoring import Composite
 from aegish_dist.statistics.means import Observation, SampledMean, macro_rate, rate, score
 from aegish_dist.statistics.rates import Dependence, combine, mean_interval, proportion_interval

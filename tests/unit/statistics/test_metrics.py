@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from aegish_dist.core.estimate import Estimate, ReliabilityBin
+from aegish_dist.core.metric import Estimate, ReliabilityBin
 from aegish_dist.core.outcome import OutcomeDetail, ScoredAnswer
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.tally import Cell, ConfidenceCell, Latency, ModelTally

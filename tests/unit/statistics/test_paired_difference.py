@@ -10,7 +10,7 @@ from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar as statsmodels_mcnemar
 from statsmodels.stats.multitest import multipletests
 
-from aegish_dist.core.estimate import Comparison, Difference
+from aegish_dist.core.metric import Comparison, Difference
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.findings.comparison import GateVerdict, commands_needed, commands_to_decide, gate

@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 from scipy.stats import binom
 from statsmodels.stats import proportion as oracle
 
-from aegish_dist.core.estimate import Estimate
+from aegish_dist.core.metric import Estimate
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.opinions.scoring import Composite
 from aegish_dist.statistics import published

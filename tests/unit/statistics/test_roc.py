@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from scipy.stats import chi2, mannwhitneyu
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from aegish_dist.core.estimate import Difference, Estimate
+from aegish_dist.core.metric import Difference, Estimate
 from aegish_dist.opinions.suspicion import Decision
 from aegish_dist.statistics import roc
 from aegish_dist.statistics.inference import holm

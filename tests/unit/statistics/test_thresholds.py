@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from aegish_dist.core.estimate import NUMBERS, Criterion, Estimate
+from aegish_dist.core.metric import NUMBERS, Criterion, Estimate
 from aegish_dist.opinions.scoring import Composite
 from aegish_dist.opinions.suspicion import Decision
 from aegish_dist.statistics.means import Observation, SampledMean, score

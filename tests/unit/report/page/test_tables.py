@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aegish_dist.core.estimate import Estimate
+from aegish_dist.core.metric import Estimate
 from aegish_dist.report.charts.catalogue import chart_specification
 from aegish_dist.report.charts.vega_lite import shade_bounds
 from aegish_dist.report.layout import Section
