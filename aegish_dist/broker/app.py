@@ -49,7 +49,9 @@ def create_app(settings: Settings) -> Celery:
         TRANSPORT_ALIASES[transport[0]] = transport[1]
     app = Celery("aegish", broker=broker_url, set_as_current=False)
     schemes = _FIXED["transport_options"].items()
-    lease = {"lease_s": settings.message_lease_s} if broker_url.startswith("redis") else {}
+    lease = {}
+    if broker_url.startswith("redis"):
+        lease = {"lease_s": settings.message_lease_s}
     transport_options = lease | next(own for name, own in schemes if broker_url.startswith(name))
     quorum = settings.queue_type == "quorum" and amqp
     app.conf.update(

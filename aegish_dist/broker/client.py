@@ -88,7 +88,9 @@ def broker_problem(error: Exception, blocked: str | None = None) -> QueueError:
 def connected(app: Celery) -> Iterator[Connection]:
     """Connect for the body, within some seconds; raise `QueueError` for a broker that fails."""
     blocked: list[str] = []
-    options = {"on_blocked": blocked.append} if app.conf.broker_url.startswith("amqp") else {}
+    options = {}
+    if app.conf.broker_url.startswith("amqp"):
+        options = {"on_blocked": blocked.append}
     connection = app.connection_for_write(transport_options=options)
     try:
         connection.ensure_connection(**CONNECT_POLICY)
@@ -356,6 +358,7 @@ def _template(sent: str) -> Callable[[Item], bytes]:
         for part, name in ids:
             part[name] = new_id
         message["headers"][messages.ENQUEUED_AT] = time.time()
+        # Celery's body is base64 of the arguments, with its options behind them.
         body = json.encode([messages.encode(item), *options])
         message["body"] = base64.b64encode(body).decode()
         return json.encode(message)

@@ -209,6 +209,7 @@ def validate(sets: tuple[str, ...], as_json: bool) -> int:
     for number, draft in enumerate(drafts):
         found += [(number, problem) for problem in draft.problems()]
     found += alike(drafts)
+    # By set, then by line: repeats come from a search over all sets.
     found.sort(key=lambda numbered: (numbered[0], numbered[1].record))
     errors = sum(problem.severity is Severity.ERROR for _, problem in found)
     warnings = len(found) - errors

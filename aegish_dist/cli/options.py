@@ -246,7 +246,9 @@ def guards_at_hand() -> Iterable[str]:
 
 def run_id(*, default: str | None = None, required: bool = True) -> Callable[[Function], Function]:
     # A default of None would count as a default, and nothing would be required.
-    presence: JsonObject = {"required": required} if default is None else {"default": default}
+    presence: JsonObject = {"required": required}
+    if default is not None:
+        presence = {"default": default}
     return click.option(
         "--run-id",
         type=Utf8(),
@@ -283,7 +285,9 @@ def comma_list(
     parts = [part.strip() for part in ",".join(values).split(",")]
     parts = [part for part in parts if part]
     if values and not parts:
-        advice = "name at least one" if parameter.required else "leave it out for the default"
+        advice = "leave it out for the default"
+        if parameter.required:
+            advice = "name at least one"
         raise click.BadParameter(f"it is empty; {advice}")
     return parts
 

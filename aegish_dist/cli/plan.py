@@ -152,11 +152,15 @@ def _design(found: PilotPlan, design: Design) -> JsonObject:
 def _total(parts: Iterable[Any]) -> Any:
     """Return a sum; None when a part is unknown."""
     listed = list(parts)
-    return None if None in listed else sum(listed)
+    if None in listed:
+        return None
+    return sum(listed)
 
 
 def _usd(amount: Any) -> float | None:
-    return None if amount is None else float(amount)
+    if amount is None:
+        return None
+    return float(amount)
 
 
 def _row(found: PilotPlan, design: Design) -> list[str]:

@@ -64,6 +64,7 @@ def note_next(*commands: str) -> None:
     """Print commands to type next, `aegish-dist` by the path that this one was called by."""
     program = "aegish-dist"
     if not shutil.which(program):
+        # A program that is not on the PATH is named as it was called, to be copied.
         typed = sys.argv[0]
         by_path = Path(typed).name == program
         program = shlex.quote(typed) if by_path else "python -m aegish_dist"

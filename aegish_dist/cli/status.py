@@ -78,7 +78,9 @@ def halted(status: RunStatus) -> Iterator[str]:
         if batches is None or batches.problem is None or not model.in_batches:
             continue
         if model.state is not State.COMPLETE:
-            left = "workers try again" if batches.open else "what is left is asked again"
+            left = "what is left is asked again"
+            if batches.open:
+                left = "workers try again"
             yield f"batches of {model.model}: {batches.problem}; {left}"
     yield from _held(status)
 

@@ -396,6 +396,7 @@ def export(
     if chosen is None and form_of(output, ("csv",)) == "csv":
         chosen = "csv"
     rules = correct
+    # An overlay says something under a rule set alone.
     if not rules and overlay is not None and chosen in (FOLDER, "csv"):
         rules = [DEFAULT_RULE.name]
     opinions: list[Opinion] = []

@@ -109,6 +109,7 @@ def _near(forms: list[str]) -> Iterator[tuple[str, str]]:
         grams = array("I", sorted(ranks[gram] for gram in _trigrams(form)))
         mine = set(grams)
         size = len(grams)
+        # Two forms so alike share one of these: all others together are too few.
         rarest = grams[: size - ceil(SIMILARITY * size) + 1]
         places: Counter[int] = Counter()
         for gram in rarest:

@@ -325,8 +325,12 @@ def _shellrisk(path: Path, _label: TrueLabel) -> Read:
         if row.layer != "command":
             yield "a script of several lines"
             continue
-        verdict = row.label if isinstance(row.label, _Verdict) else _Verdict(row.label)
-        command = row.actions[0].get("content", "") if row.actions else row.command
+        verdict = row.label
+        if not isinstance(verdict, _Verdict):
+            verdict = _Verdict(verdict)
+        command = row.command
+        if row.actions:
+            command = row.actions[0].get("content", "")
         source, licence = _TABLES["shellrisk"].get(row.source, (row.source, ""))
         sample = _sample(
             command,

@@ -264,7 +264,8 @@ def _read_programs(directory: Path) -> tuple[dict[str, Binary], list[DatasetErro
     if not directory.is_dir():
         missing = "has no _gtfobins directory; give the root of a GTFOBins checkout"
         raise DatasetError(missing, source=str(directory.parent))
-    # The files of both layouts, as commits between them hold both; none of an editor's.
+    # The files of both layouts, as commits between them hold both; none of an editor's. One more
+    # than is read tells that there are too many.
     files = sorted(islice(_visible(directory), MAX_FILES + 1))
     for file in files:
         require_within(directory, file)

@@ -290,6 +290,7 @@ class LogHead(msgspec.Struct, frozen=True):
                 attachments[name] = text
                 text = f"attachment://{name}"
             said.append(message | {"content": text})
+        # The answer is the last message, and stands in the output alone.
         choices = [choice | {"message": said.pop()} for choice in output["choices"]]
         shown = output | {"choices": choices}
         shown.pop("completion", None)
@@ -461,7 +462,9 @@ def _times(record: VerdictRecord) -> JsonObject:
 
 
 def _seconds(ms: float | None) -> float | None:
-    return None if ms is None else ms / 1000
+    if ms is None:
+        return None
+    return ms / 1000
 
 
 def _as_error(text: str) -> dict[str, str]:

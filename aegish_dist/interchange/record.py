@@ -63,7 +63,9 @@ def cost(amount: Decimal, field: str) -> Decimal:
 
 
 def label(text: str | None) -> str | None:
-    return None if not text or text.isspace() else text
+    if not text or text.isspace():
+        return None
+    return text
 
 
 def required_label(text: str, field: str) -> str:

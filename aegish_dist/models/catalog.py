@@ -132,7 +132,9 @@ def value_of(variable: str | None, environ: Environ) -> str:
 
 def missing_key(spec: ModelSpec, environ: Environ) -> str | None:
     """Name the environment variable that a model needs and that is unset or blank."""
-    return None if value_of(spec.key_variable, environ) else spec.key_variable
+    if value_of(spec.key_variable, environ):
+        return None
+    return spec.key_variable
 
 
 ALL = "all"  # every entry with `default = true` that its provider has not ended
@@ -266,6 +268,7 @@ class Catalog(Struct, frozen=True):
             return
         variant, prompt = self.arm_of(model_id)
         canonical = "+".join(part for part in (variant, prompt) if part)
+        # An arm has one spelling: its variant first, then its prompt.
         if arm and arm == canonical and prompt in ("", *prompts):
             return
         known = []

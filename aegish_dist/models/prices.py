@@ -231,7 +231,9 @@ class RunEstimate(msgspec.Struct, frozen=True):
     @property
     def cost_usd(self) -> Decimal | None:
         """Cost of the run; None when any model is unpriced."""
-        return None if self.unpriced else self.known_cost_usd
+        if self.unpriced:
+            return None
+        return self.known_cost_usd
 
 
 def _known_sum(costs: Iterable[Decimal | None]) -> Decimal:

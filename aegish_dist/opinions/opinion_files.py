@@ -223,7 +223,9 @@ def _target_problem(metric: str, value: float) -> str | None:
     if metric not in TARGET_METRICS:
         listed = f"known are {', '.join(TARGET_METRICS)}"
         return f"unknown metric; {did_you_mean(metric, TARGET_METRICS, listed)}"
-    return None if 0 <= value <= 1 else "must be from 0 to 1"
+    if not 0 <= value <= 1:
+        return "must be from 0 to 1"
+    return None
 
 
 _SAMPLE_ID = re.compile("[0-9a-f]{16}")

@@ -155,7 +155,9 @@ class _Reader:
         parsed, end = _read_object(text, start)
         if parsed.action is None or end is None or not WRAPPING.fullmatch(text, end):
             return None
-        return None if self._is_of_command(start, end) else parsed
+        if self._is_of_command(start, end):
+            return None
+        return parsed
 
     def _read_parts(self) -> ParsedCompletion:
         opening = UNMARKED_DRAFT.match(self._text)
@@ -409,7 +411,11 @@ def judge(completion: Completion, command: str = "", output: Output | None = Non
     Args:
         output: The mapping of the guard's answers; None: the JSON that our prompts ask for.
     """
-    parsed = ParsedCompletion(None) if output is None else read(output, completion, command)
+    parsed = ParsedCompletion(None)
+    version = PARSER_VERSION
+    if output is not None:
+        parsed = read(output, completion, command)
+        version = version_of(output, PARSER_VERSION)
     if output is None or isinstance(output, ActionJson):
         parsed = replace(parse(completion.text, command), suspicion=parsed.suspicion)
     if parsed.suspicion is not None:
@@ -419,7 +425,7 @@ def judge(completion: Completion, command: str = "", output: Output | None = Non
         completion=completion,
         reason=parsed.reason,
         confidence=parsed.confidence,
-        parser_version=PARSER_VERSION if output is None else version_of(output, PARSER_VERSION),
+        parser_version=version,
     )
 
 

@@ -130,7 +130,9 @@ class Candidate(Struct, frozen=True):
 
     @property
     def cost_per_1000(self) -> float | None:
-        return None if self.cost_per_10000 is None else self.cost_per_10000 / 10
+        if self.cost_per_10000 is None:
+            return None
+        return self.cost_per_10000 / 10
 
 
 _PLAIN = r"A-Za-z0-9_@%+=:,./~\-"
@@ -189,6 +191,7 @@ class Allowlist:
         reached = self._starts
         for character in " ".join(command.split()):
             moving, staying = self._moves.get(character, self._moves["?"])
+            # A place with a star before it may also stay where it is.
             moved = (reached & moving) << 1
             reached = moved | reached & staying
             if not reached:
@@ -201,6 +204,7 @@ def _bits(text: str, characters: str) -> int:
     digits = {}
     for character in set(text):
         digits[ord(character)] = "1" if character in characters else "0"
+    # A number is written with its lowest bit at the end.
     first_bit_last = text.translate(digits)[::-1]
     return int("0" + first_bit_last, 2)
 
@@ -362,6 +366,7 @@ def _ordered(severities: Sequence[int | None], suspicions: Column) -> Column:
         if suspicion is not None and severity is not None:
             kinds.add((suspicion, severity))
     for (suspicion, severity), (larger, severer) in pairwise(sorted(kinds)):
+        # They order nothing: one suspicion has two outcomes, or a larger one a milder outcome.
         if suspicion == larger or severity > severer:
             return [None if severity is None else float(severity) for severity in severities]
     return suspicions

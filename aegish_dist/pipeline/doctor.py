@@ -179,6 +179,7 @@ def examine_fleet(engine: Engine, app: Celery | None, limiter_url: str | None) -
             before = datetime.now(UTC)
             found = server_facts(url, *_NAMES[part])
             ahead_of_here = found.pop("clock") - before
+            # Every clock is compared with that of the database.
             ahead = ahead_of_here - database_ahead
             checks += judge_redis(part, found, ahead.total_seconds())
         except AegishError as error:

@@ -125,6 +125,7 @@ class RunPlan(Struct, frozen=True):
         # New models are asked as the others are, where their providers allow it.
         new = _at_batch_price(self.models) if run.batched else self.models
         before = list(self.base_lengths)
+        # The models of the run have been asked the old commands already, in its epochs.
         asked_again = lengths * self.epochs + before * (self.epochs - run.epochs)
         asked_anew = (before + lengths) * self.epochs
         of_old = estimate(old, self.prompt_of, asked_again).models
@@ -163,7 +164,9 @@ def plan_run(workspace: Workspace, request: Request) -> RunPlan:
     name = checked_name(request.name)
     if name:
         in_transaction(workspace.engine, require_free_name, name)
-    named = [request.prompt] if isinstance(request.prompt, str) else request.prompt
+    named = request.prompt
+    if isinstance(named, str):
+        named = [named]
     arms = choose_prompts(workspace, named)
     models, prompts = contenders(workspace, request.models, arms)
     if request.batch_after_s is not None:
@@ -195,8 +198,8 @@ def choose_prompt(workspace: Workspace, text: str) -> Prompt:
     With a fingerprint, one that a run has asked here will do, and no other text. A ConfigError says
     that there is none, a DatasetError that the file cannot be used.
     """
-    pinned = None if os.path.exists(text) else re.fullmatch(r"(.+)@([0-9a-f]{8,64})", text)
-    if pinned is None:
+    pinned = re.fullmatch(r"(.+)@([0-9a-f]{8,64})", text)
+    if pinned is None or os.path.exists(text):
         return load_prompt(text)
     name, fingerprint = pinned.groups()
     here = None
@@ -465,6 +468,7 @@ def _rounds(estimated: RunEstimate, timed: Sequence[ModelSpec], calls: int) -> f
     calls_of = {model.model: model.calls for model in estimated.models}
     rounds = 1.0
     total = 0
+    # A run takes as long as its slowest model, and as all calls together, at least.
     for spec in timed:
         at_a_time = min(spec.max_in_flight or calls, calls)
         rounds = max(rounds, calls_of[spec.id] / at_a_time)

@@ -122,6 +122,7 @@ def plan_from_pilot(
     bound = None
     if _variance_of(variance, run) < LEAST_VARIANCE:
         bound = _bound(engine, run, opinion, chosen, margin)
+        # Where nothing varies, every design would seem to decide.
         plan = RepeatPlan((), plan.available, bound.commands_needed)
     parts = []
     for stratum in strata.values():

@@ -102,7 +102,9 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
 
 
 def _usd(amount: Decimal | None) -> float | None:
-    return None if amount is None else float(amount)
+    if amount is None:
+        return None
+    return float(amount)
 
 
 def _summed(counts: Iterable[Mapping[Outcome, int]]) -> dict[str, int]:
@@ -165,8 +167,9 @@ def _model_status(facts: _RunFacts, model: str) -> ModelStatus:
     kinds = [kind for kind in facts.failures if kind.model == model]
     calls = sum(kind.calls for kind in kinds)
     batches = facts.batches.get(model)
-    # Verdicts of batches come all at once.
-    pace = 0.0 if batches is not None and not batches.starts_in_s else progress.pace_per_s
+    pace = progress.pace_per_s
+    if batches is not None and not batches.starts_in_s:
+        pace = 0.0  # verdicts of batches come all at once
     limited = [kind for kind in kinds if kind.error_class is ErrorClass.RATE_LIMIT]
     reasons = {
         State.WAITING: fleet.unserved.get((run.run_id, model)),
@@ -247,10 +250,13 @@ def paced(
         status = count()
         now_s = clock()
         verdicts = {model.model: model.done + model.replaced for model in status.models}
-        _, before = counts[-1] if counts else (now_s, {})
+        before: Mapping[str, int] = {}
+        if counts:
+            _, before = counts[-1]
         if any(number < before.get(model, 0) for model, number in verdicts.items()):
             counts.clear()  # a retry plans items again
         counts.append((now_s, verdicts))
+        # A rate needs a first count and a last one.
         while len(counts) > 2 and now_s - counts[1][0] >= KEPT_S:
             counts.popleft()
         models = tuple(replace(model, eta_s=_eta_s(counts, model)) for model in status.models)

@@ -113,6 +113,7 @@ def list_commands(
     The limit is of commands, 0 for all. Among wrong verdicts malicious commands come first.
     """
     run = in_transaction(engine, load_run, run_id)
+    # So many verdicts are of at least `limit` commands.
     most = limit * run.epochs * len(chosen.models or run.models)
     filters = [chosen]
     if chosen.correctness == {Correctness.WRONG} and not chosen.targets:
@@ -383,7 +384,9 @@ def _read(answer: StoredAnswer, spec: ModelSpec) -> Reading | None:
         parser_version=found.parser_version,
         suspicion=None if found.completion is None else found.completion.suspicion,
     )
-    return None if reading == answer.reading else reading
+    if reading == answer.reading:
+        return None
+    return reading
 
 
 def _changed(

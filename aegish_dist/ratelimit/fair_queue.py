@@ -155,6 +155,7 @@ class FairQueue:
         """Return the queue of a contender of a run, and mark it as the most recently used."""
         contender = contender or self._model
         key = (run_id, contender)
+        # Taken out and put in again: the queues stand in the order of their last use.
         queue = self._queues.pop(key, None)
         if queue is None:
             queue = RunQueue(run_id, budget, contender)
@@ -275,6 +276,7 @@ class FairQueue:
             for place, waiter in enumerate(queue.waiters):
                 if even_called or not waiter.called:
                     standing.append((place, queue, waiter))
+        # The places furthest back go first, whichever run they are of.
         standing.sort(key=itemgetter(0), reverse=True)
         for queue in list(self._turns):
             gone = [waiter for _, its_queue, waiter in standing[:surplus] if its_queue is queue]
@@ -287,6 +289,7 @@ class FairQueue:
                 waiter.future.set_exception(error())
 
     def _remove(self, queue: RunQueue, gone: Collection[Waiter]) -> None:
+        # By identity: two calls may wait with equal expectations.
         ids = {id(waiter) for waiter in gone}
         staying = [waiter for waiter in queue.waiters if id(waiter) not in ids]
         queue.waiters = deque(staying)

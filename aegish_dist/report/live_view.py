@@ -148,6 +148,7 @@ def draw(scene: Scene, canvas: Canvas) -> list[Text]:
     outcomes = _outcomes(status, canvas)
     errors = _errors(status, canvas)
     steps = _steps(scene, canvas)
+    # Models get what is left of the lines, and what they do not need goes to errors and steps.
     for_errors = min(len(errors), LEAST_LINES)
     for_steps = min(len(steps), LEAST_LINES)
     free = canvas.height - len(head) - len(outcomes)
@@ -169,14 +170,15 @@ def _outcomes(status: RunStatus, canvas: Canvas) -> list[Text]:
 
 def _head(scene: Scene, canvas: Canvas) -> list[Text]:
     status = scene.status
+    width = canvas.width
     state = f"{status.state}  {scene.counted_at}".rstrip()
     name = f"Run {status.run_id} {printable(status.name)}".rstrip()
-    room = canvas.width - len(state)
+    room = width - len(state)
     title = cut(name, max(0, room - 2), canvas.dots)
     first = Text(padded(title, room), style="bold")
     first.append(state, style=STYLES[status.state])
-    first.truncate(canvas.width)
-    facts = packed(headline(status), canvas.width, canvas.dots)
+    first.truncate(width)
+    facts = packed(headline(status), width, canvas.dots)
     return [first, _bar(status, canvas), *map(Text, facts)]
 
 

@@ -124,9 +124,9 @@ def _parameters(parameters: CallParameters | None) -> str:
     if parameters is None:
         return _UNKNOWN
     seed = "none" if parameters.seed is None else parameters.seed
-    temperature = (
-        "the provider's default" if parameters.temperature is None else parameters.temperature
-    )
+    temperature = "the provider's default"
+    if parameters.temperature is not None:
+        temperature = str(parameters.temperature)
     return (
         f"seed {seed}, temperature {temperature}, at most "
         f"{format_count(parameters.max_output_tokens)} output tokens and "
@@ -406,7 +406,9 @@ def _about_opinion(opinion: Opinion) -> Iterator[str]:
         return
     changes = opinion.overlay.changes
     for change in changes[:_MOST_CHANGES]:
-        label = "excluded" if change.target is None else f"right label {change.target.value}"
+        label = "excluded"
+        if change.target is not None:
+            label = f"right label {change.target.value}"
         words = f"{change} of {change.dataset}: {label}. {change.reason} ({change.author})"
         yield f"Overlay: {shortened(words, MOST_CHARACTERS)}"
     if len(changes) > _MOST_CHANGES:

@@ -244,6 +244,7 @@ def plain_line(status: RunStatus) -> str:
     line = f"{status.run_id}: {status.state}, {status.done:,} of {status.planned:,} verdicts"
     for fact in _plain_facts(status):
         longer = f"{line}; {fact}"
+        # A shorter fact may fit where a longer one before it did not.
         if len(longer) <= LINE_CHARS:
             line = longer
     return line

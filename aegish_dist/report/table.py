@@ -130,6 +130,7 @@ def _drawn(report: Report, width: int) -> Iterator[str]:
     for fact in report.facts:
         label = f" {fact.label}"
         lines = sentence_lines(printable(fact.text), width - label_width - 2)
+        # The first line of a fact bears its label.
         for line in lines or [""]:
             yield f"{_styled(label.ljust(label_width), _CYAN)}  {line}"
             label = ""
@@ -142,9 +143,11 @@ def _drawn(report: Report, width: int) -> Iterator[str]:
 
 
 def _title(title: str, width: int) -> Iterator[str]:
-    shown = title if len(title) <= width - 2 else f"{title[: width - 3]}\u2026"
+    if len(title) > width - 2:
+        title = f"{title[: width - 3]}\u2026"
+    rule = "─" * (width - len(title) - 1)
     yield ""
-    yield f"{_styled(shown, _BOLD)} {_styled('─' * (width - len(shown) - 1), _CYAN)}"
+    yield f"{_styled(title, _BOLD)} {_styled(rule, _CYAN)}"
 
 
 def _small(text: str, width: int) -> Iterator[str]:
@@ -201,6 +204,7 @@ def _named(section: Section, block: Block) -> Iterator[tuple[TableCell, ...]]:
     shown = [row[key].text for row in section.rows]
     ids = [text.removesuffix(mark) for text in shown]
     room = block.widths[key]
+    # A mark keeps its place behind a name that is shortened.
     if ids != shown:
         room -= len(mark)
     names = short_names(ids, room)

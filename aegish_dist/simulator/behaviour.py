@@ -151,6 +151,7 @@ class SimulatedModel:
         self._seed = config.seed
         self._persona = persona_for(name)
         self._script = None if own.script is None else deque(parse_script(own.script))
+        # Without a chance of any fault nothing is drawn for it.
         chances = self.faults.chances
         self._chances = {fault: chance for fault, chance in chances.items() if chance}
         limit = own.rate_limit or config.rate_limit

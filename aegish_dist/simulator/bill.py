@@ -30,6 +30,7 @@ class Tariff(Struct, frozen=True, forbid_unknown_fields=True):
     def usd(self, charged: Mapping[str, int]) -> Decimal:
         cached_price = self.input if self.cached_input is None else self.cached_input
         cached = charged["cached_tokens"]
+        # Cached tokens are a part of the input.
         fresh = charged["input_tokens"] - cached
         total = fresh * Decimal(str(self.input))
         total += cached * Decimal(str(cached_price))

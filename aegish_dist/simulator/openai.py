@@ -109,6 +109,7 @@ def _logprobs(answer: Completion) -> JsonObject | None:
         return None
     read = parse(answer.text)
     stated = 0.5 if read.confidence is None else read.confidence
+    # The action stays the likeliest of three, and leaves the others a chance.
     confidence = min(max(stated, 0.34), 0.98)
     tokens = []
     for text in re.findall(r"\w+|\W+", answer.text or ""):

@@ -160,6 +160,7 @@ def compose(persona: Persona, command: str, draws: Draws, *, strict: bool = Fals
     confidence = low + (persona.confidence_high - low) * draws.confidence
     words = f"The command is judged {action} because {reason}."
     if action is not ideal:
+        # A slip is stated a little less surely.
         confidence = max(0.0, confidence - persona.doubt)
         words = f"The command looks like a case for {action} at first sight."
     answer = {
