@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from datetime import UTC, date, datetime
-from typing import Any
 
 import click
 
@@ -13,13 +12,12 @@ from aegish_dist.cli.options import (
     Utf8,
     as_each_call,
     as_json,
-    call_parameters,
     comma_list,
     completes,
 )
 from aegish_dist.cli.printing import note, say, say_json, say_lines, say_table
 from aegish_dist.cli.workspace import catalog_models, open_workspace
-from aegish_dist.core.model import Price, Rate
+from aegish_dist.core.model import CallParameters, Price, Rate
 from aegish_dist.core.text import JsonObject
 from aegish_dist.models.catalog import ListedModel, missing_key
 from aegish_dist.opinions.opinion_files import render_rule
@@ -80,7 +78,9 @@ def list_models(as_json: bool) -> None:
 )
 @as_each_call
 @as_json
-def check_(selection: list[str], as_json: bool, **options: Any) -> int:
+def check_(
+    selection: list[str], prompt: list[str], parameters: CallParameters, as_json: bool
+) -> int:
     """Ask each model about one harmless command.
 
     The request is the same as in a run with these options, so a missing key, a wrong id or a
@@ -91,14 +91,12 @@ def check_(selection: list[str], as_json: bool, **options: Any) -> int:
     from aegish_dist.pipeline.preflight import addresses, check_models  # noqa: PLC0415
 
     workspace = open_workspace()
-    prompts = choose_prompts(workspace, options["prompt"])
+    prompts = choose_prompts(workspace, prompt)
     specs, read = contenders(workspace, selection or "all", prompts)
     warnings = dict.fromkeys(workspace.catalog.unlisted(spec.id) for spec in specs)
     note(*(warning for warning in warnings if warning))
     note(*addresses(workspace, specs))
-    checks = check_models(
-        workspace, specs, lambda model: read.get(model, prompts[0]), call_parameters(options)
-    )
+    checks = check_models(workspace, specs, lambda model: read.get(model, prompts[0]), parameters)
     if as_json:
         documents = []
         for check in checks:

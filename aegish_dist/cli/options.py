@@ -325,7 +325,7 @@ def names(name: str, metavar: str, text: str, **more: Any) -> Callable[[Function
     )
 
 
-as_each_call = together(
+_call_options = together(
     names(
         "--prompt",
         "NAME|FILE[,...]",
@@ -354,16 +354,28 @@ as_each_call = together(
         help="Seconds one call may take, waiting excluded.",
     ),
 )
-"""Options for the parameters of every call, and its time limit."""
 
 
-def call_parameters(options: JsonObject) -> CallParameters:
-    return CallParameters(
-        seed=options["seed"],
-        temperature=options["temperature"],
-        max_output_tokens=options["max_output_tokens"],
-        time_limit_s=options["time_limit"],
-    )
+def as_each_call(function: Function) -> Function:
+    """Add `--prompt`, and the parameters of every call, which the command gets as one record."""
+
+    @wraps(function)
+    def with_it(
+        seed: int,
+        temperature: float | None,
+        max_output_tokens: int,
+        time_limit: float,
+        **others: Any,
+    ) -> Any:
+        parameters = CallParameters(
+            seed=seed,
+            temperature=temperature,
+            max_output_tokens=max_output_tokens,
+            time_limit_s=time_limit,
+        )
+        return function(**others, parameters=parameters)
+
+    return _call_options(with_it)  # type: ignore[return-value]
 
 
 def limited(text: str, *names: str, default: int | None = None) -> Callable[[Function], Function]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
+from functools import wraps
 from typing import Any
 
 import click
-from msgspec.structs import replace
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from aegish_dist.cli.command import Advanced, advanced, command
 from aegish_dist.cli.options import (
@@ -15,7 +17,6 @@ from aegish_dist.cli.options import (
     Utf8,
     as_each_call,
     as_json,
-    call_parameters,
     completes,
     cost_cap,
     names,
@@ -37,7 +38,17 @@ from aegish_dist.pipeline.control import RunOutcome, hold_run, outcomes_named, r
 from aegish_dist.pipeline.plan import Request, RunPlan, takes_batches
 from aegish_dist.pipeline.submit import Submission, extend_run, first_reports, start_run
 
-with_checks = together(
+
+class Care(Struct, frozen=True):
+    """What is checked before money is spent, and whether the end of the run is waited for."""
+
+    keys_on_workers: bool
+    preflight: bool
+    dry_run: bool
+    wait: bool
+
+
+_care_options = together(
     advanced(
         "--keys-on-workers",
         is_flag=True,
@@ -52,9 +63,21 @@ with_checks = together(
         "--dry-run", is_flag=True, help="Show the plan and its estimated cost, then stop."
     ),
     wait,
-    as_json,
 )
-"""Options for the checks before money is spent, and for waiting."""
+
+
+def with_care(function: Callable[..., int]) -> Callable[..., int]:
+    """Add the options of `Care`, which the command gets as one record."""
+
+    @wraps(function)
+    def with_it(
+        *, keys_on_workers: bool, skip_preflight: bool, dry_run: bool, wait: bool, **others: Any
+    ) -> int:
+        care = Care(keys_on_workers, not skip_preflight, dry_run, wait)
+        return function(**others, care=care)
+
+    return _care_options(with_it)
+
 
 raised_caps = together(
     cost_cap(
@@ -122,22 +145,53 @@ raised_caps = together(
     help="A name for the run, which `--run-id` takes too.",
 )
 @run_file
-@with_checks
-def submit(**options: Any) -> int:
+@with_care
+@as_json
+def submit(
+    *,
+    models: tuple[str, ...],
+    limit: int | None,
+    dataset: tuple[str, ...],
+    categories: tuple[str, ...],
+    epochs: int,
+    prompt: tuple[str, ...],
+    parameters: CallParameters,
+    max_cost: Decimal | None,
+    max_cost_per_model: Decimal | None,
+    batch: bool,
+    batch_after: float | None,
+    name: str,
+    care: Care,
+    as_json: bool,
+) -> int:
     """Ask models about commands: start a run.
 
     First it prints calls, tokens and estimated cost, and asks each model one harmless question;
     when a model refuses, nothing is stored. Without a broker the run is worked on here until it is
     complete; on a fleet the command returns once everything is enqueued.
     """
-    if options["batch"] and options["batch_after"] is not None:
+    if batch and batch_after is not None:
         raise click.UsageError("with --batch leave out --batch-after, or say --no-batch")
     workspace = open_workspace()
     observer = Shown(here=workspace.settings.embedded_broker)
-    started = start_run(workspace, _request(options, call_parameters(options)), observer)
+    request = Request(
+        models=models,
+        parameters=replace(
+            parameters, max_cost_usd=max_cost, max_cost_per_model_usd=max_cost_per_model
+        ),
+        datasets=dataset,
+        categories=categories,
+        limit=limit,
+        epochs=epochs,
+        prompt=prompt,
+        name=name,
+        batch_after_s=0.0 if batch else batch_after,
+        **asdict(care),
+    )
+    started = start_run(workspace, request, observer)
     run = started.run
     status = started.status
-    if options["as_json"]:
+    if as_json:
         say_json(
             {
                 "run_id": run.run_id if run else None,
@@ -158,21 +212,6 @@ def submit(**options: Any) -> int:
         note(*halted(reports))
     note(_follow_it(run.typed))
     return 0
-
-
-def _request(options: JsonObject, parameters: CallParameters) -> Request:
-    """Return what is asked for; of `extend`, which has fewer options, with defaults."""
-    return Request(
-        parameters=replace(
-            parameters,
-            max_cost_usd=options["max_cost"],
-            max_cost_per_model_usd=options["max_cost_per_model"],
-        ),
-        datasets=options["dataset"],
-        preflight=not options["skip_preflight"],
-        batch_after_s=0.0 if options.get("batch") else options.get("batch_after"),
-        **{each: options[each] for each in Request.__struct_fields__ if each in options},
-    )
 
 
 def _after_work(run_id: str, status: RunStatus) -> Iterator[str]:
@@ -241,23 +280,37 @@ def _batches(plan: RunPlan) -> JsonObject | None:
 @click.option("--epochs", type=click.IntRange(1, 1000), help="Ask every sample this often, in all.")
 @names("--dataset", "NAME", "Datasets to ask as well, repeatable; NAME@RUN takes one of a run.")
 @raised_caps
-@with_checks
-def extend(**options: Any) -> int:
+@with_care
+@as_json
+def extend(
+    *,
+    run_id: str,
+    models: tuple[str, ...],
+    epochs: int | None,
+    dataset: tuple[str, ...],
+    max_cost: Decimal | None,
+    max_cost_per_model: Decimal | None,
+    care: Care,
+    as_json: bool,
+) -> int:
     """Add models, repeats or datasets to a run.
 
     Only the additions are priced and asked, with the prompt and parameters of the run, so that all
     its verdicts can be compared. Without a broker this command works until the run is complete.
     """
-    if not (options["models"] or options["epochs"] or options["dataset"]):
+    if not (models or epochs or dataset):
         raise click.UsageError("say what to add: --models, --epochs or --dataset")
-    workspace, found = open_run_to_ask(options["run_id"])
-    request = _request(options, CallParameters())
+    workspace, found = open_run_to_ask(run_id)
+    caps = CallParameters(max_cost_usd=max_cost, max_cost_per_model_usd=max_cost_per_model)
+    request = Request(
+        models=models, parameters=caps, datasets=dataset, epochs=epochs, **asdict(care)
+    )
     here = workspace.settings.embedded_broker
     extended = extend_run(workspace, found, request, Shown(here=here))
     stored = extended.run is not None
     status = extended.status
     calls = extended.plan.estimate().calls
-    if options["as_json"]:
+    if as_json:
         say_json(
             {
                 "run_id": found,
@@ -269,7 +322,7 @@ def extend(**options: Any) -> int:
         )
     else:
         say(f"{found}: {calls:,} items {'' if stored else 'would be '}added")
-    if stored and (here or options["wait"]) and status is not None:
+    if stored and (here or care.wait) and status is not None:
         note(*halted(status), *left_to_retry(status))
         return 1 if status.missing else 0
     if stored:
