@@ -368,6 +368,7 @@ def _parts() -> Iterator[tuple[str, _Part]]:
     for file in files("aegish_dist.db").joinpath("sql").iterdir():
         content = file.read_text(encoding="utf-8")
         heads = list(_HEAD.finditer(content))
+        # A part ends where the next one begins.
         ends = [head.start() for head in heads[1:]]
         ends.append(len(content))
         for head, end in zip(heads, ends, strict=True):

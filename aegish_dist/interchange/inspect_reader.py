@@ -109,7 +109,10 @@ class Fields(Struct, frozen=True):
         return tuple(parts)
 
 
-STORED, DEFLATED, ZSTANDARD = 0, 8, 93  # as the zip format numbers them
+# Methods as the zip format numbers them.
+STORED = 0
+DEFLATED = 8
+ZSTANDARD = 93
 INPUT_BYTES = 2**14
 MAX_FRAMES = 1_000  # one per 200 MiB; empty ones cost time and give nothing
 LOCAL_HEADER_BYTES = 30

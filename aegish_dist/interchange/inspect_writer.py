@@ -192,7 +192,12 @@ class LogHead(msgspec.Struct, frozen=True):
         record = verdicts[-1].record
         replaced = [older.record for older in verdicts[:-1]]
         output, said = _output(record)
-        sample = Sample(record.command, record.target, record.category, record.cluster)
+        sample = Sample(
+            command=record.command,
+            target=record.target,
+            category=record.category,
+            cluster=record.cluster,
+        )
         uuid = text_id(
             self.run.run_id, record.model, record.dataset, sample.sample_id, record.epoch
         )

@@ -110,8 +110,10 @@ def _variants(model: ModelEntry, keys: Keys) -> Iterator[tuple[str, ModelEntry]]
     for name, own in model.variants.items():
         with under(f"[[models]] '{model.id}', variant '{name}'"):
             entry = checked_model({**keys, **own})
-        parameters = {**model.parameters, **entry.parameters}
-        yield f"{model.id}{ARM_MARK}{name}", replace(entry, parameters=parameters)
+        # Parameters of a variant stand beside those of the model.
+        parameters = model.parameters | entry.parameters
+        variant = f"{model.id}{ARM_MARK}{name}"
+        yield variant, replace(entry, parameters=parameters)
 
 
 def base_url_of(provider_id: str, environ: Environ) -> str:

@@ -35,7 +35,9 @@ from aegish_dist.core.verdict import Completion, ParsedCompletion
 
 _READER = 1  # raised with any change of what a mapping reads in a text
 _RE2_READER = 2  # of patterns that Python's `re`, which read them first, may read otherwise
-FIRST_VERSION, _VERSIONS = 1_000, 31_000  # of mappings, which the store keeps in 15 bits
+# Of mappings; the store keeps versions in 15 bits.
+FIRST_VERSION = 1_000
+_VERSIONS = 31_000
 MAX_TEXT = 100_000  # characters in which JSON is looked for
 MAX_LABEL = 4_000  # characters in which patterns are: in 1 MiB, some take half a minute
 MAX_STARTS = 32  # of JSON objects and lists in a text, which bounds the time on hostile text

@@ -31,7 +31,7 @@ from msgspec.structs import replace
 
 from aegish_dist.core.outcome import READ, Outcome, StopKind
 from aegish_dist.core.output import ActionJson, Output
-from aegish_dist.core.text import clean_text, squeezed
+from aegish_dist.core.text import JsonObject, clean_text, squeezed
 from aegish_dist.core.verdict import Completion, ParsedCompletion, Verdict
 from aegish_dist.opinions.mapping import read, version_of
 
@@ -451,7 +451,7 @@ def _read_broken(text: str, start: int) -> ParsedCompletion:
     return ParsedCompletion(ACTIONS[broken["action"].upper()])
 
 
-def _read_fields(found: dict[str, object]) -> ParsedCompletion:
+def _read_fields(found: JsonObject) -> ParsedCompletion:
     fields = {key.lower(): value for key, value in found.items()} | found
     action = fields.get("action")
     reason = fields.get("reason")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from sqlalchemy import Engine
 
 from aegish_dist import __version__
 from aegish_dist.broker.client import check_broker
+from aegish_dist.core.text import JsonObject
 from aegish_dist.db.embedded import embedded_version
 from aegish_dist.db.engine import OTHER_SCHEMA, execute, in_transaction, transaction
 from aegish_dist.db.fleet import ModelBlock, living_fleet, reported_workers
@@ -265,7 +266,7 @@ def judge_database(facts: Any) -> Iterator[Check]:
     )
 
 
-def judge_redis(part: str, facts: Mapping[str, Any], ahead_s: float) -> Iterator[Check]:
+def judge_redis(part: str, facts: JsonObject, ahead_s: float) -> Iterator[Check]:
     """Judge a Redis; `ahead_s` is by how much its clock is ahead of the database's."""
     yield _check(
         part,

@@ -258,7 +258,8 @@ def _errors(status: RunStatus, canvas: Canvas) -> list[Text]:
         model = names.get(error.model, printable(error.model))
         time = error.at.astimezone()
         words = f"{time:%H:%M:%S}  {model}  {error_words(error)}"
-        lines.append(Text(cut(words, canvas.width, canvas.dots)))
+        line = cut(words, canvas.width, canvas.dots)
+        lines.append(Text(line))
     return lines
 
 

@@ -357,15 +357,17 @@ def _amount(usd: Decimal | None, detail: str = "") -> Cell:
 
 def _about_models(run: Run) -> Iterator[str]:
     for spec in run.models:
-        prompt = run.prompts.get(spec.id)
-        if prompt is not None and not is_arm_of(spec.id, prompt):
-            yield f"{spec.id} is asked with the prompt {prompt.name}"
+        model = spec.id
+        prompt = run.prompts.get(model)
+        if prompt is not None and not is_arm_of(model, prompt):
+            yield f"{model} is asked with the prompt {prompt.name}"
         if spec.parameters:
-            yield f"{spec.id} is asked with {printable_line_of_json(dict(spec.parameters))}"
+            parameters = printable_line_of_json(dict(spec.parameters))
+            yield f"{model} is asked with {parameters}"
         if spec.structured:
-            yield f"{spec.id} is held to the form of the answer by a {spec.structured}"
-        if spec.id in run.batched and spec.batch_share is not None:
-            yield f"{spec.id} in a batch costs {spec.batch_share:.0%} of these prices"
+            yield f"{model} is held to the form of the answer by a {spec.structured}"
+        if model in run.batched and spec.batch_share is not None:
+            yield f"{model} in a batch costs {spec.batch_share:.0%} of these prices"
 
 
 def _versions(data: ReportData) -> list[tuple[str, ...]]:

@@ -133,7 +133,12 @@ class Simulator:
     def model(self, name: str) -> SimulatedModel:
         if name not in self._models:
             now_s = asyncio.get_running_loop().time()
-            self._models[name] = SimulatedModel(name, self.config, self._replay, now_s)
+            self._models[name] = SimulatedModel(
+                name=name,
+                config=self.config,
+                replay=self._replay,
+                now_s=now_s,
+            )
         return self._models[name]
 
 
