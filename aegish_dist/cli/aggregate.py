@@ -1,6 +1,6 @@
 """`aegish-dist aggregate`: score a run's verdicts."""
 
-from typing import Any
+from pathlib import Path
 
 from aegish_dist.cli.command import advanced, command
 from aegish_dist.cli.opinions import note_overlay, with_opinion_options
@@ -17,14 +17,22 @@ from aegish_dist.pipeline.opinions import load_opinions
 @with_opinion_options
 @advanced("--recount", is_flag=True, help="Count every model, also unchanged ones.")
 @as_json
-def aggregate(run_id: str, *, recount: bool, as_json: bool, **asked: Any) -> None:
+def aggregate(
+    run_id: str,
+    *,
+    scoring: str,
+    targets: Path | None,
+    overlay: Path | None,
+    recount: bool,
+    as_json: bool,
+) -> None:
     """Score a run's verdicts and store a snapshot of the metrics.
 
     Calls no model. The same verdicts under the same rule set give the same numbers; only models
     with new verdicts are counted again. `--scoring all` applies every named rule set, and `--json`
     then prints a list.
     """
-    opinions = load_opinions(**asked)
+    opinions = load_opinions(scoring, targets, overlay)
     workspace, found = open_run(run_id)
     note_overlay(workspace, found, opinions[0])
     with without_collector():

@@ -60,14 +60,32 @@ from aegish_dist.statistics.repeats import Design
     help="Most epochs to consider.",
 )
 @as_json
-def plan(run_id: str, opinion: Opinion, max_fpr: float | None, as_json: bool, **asked: Any) -> None:
+def plan(
+    run_id: str,
+    opinion: Opinion,
+    *,
+    margin: float,
+    models: list[str],
+    max_fpr: float | None,
+    power: float,
+    max_epochs: int,
+    as_json: bool,
+) -> None:
     """Estimate from a pilot how many commands and epochs decide.
 
     Uses a finished run to estimate variance and cost; to judge repeats, the run needs two epochs or
     more. Calls no model.
     """
     workspace, run = open_run(run_id)
-    found = plan_from_pilot(workspace.engine, run, opinion, **asked)
+    found = plan_from_pilot(
+        workspace.engine,
+        run,
+        opinion,
+        models=models,
+        margin=margin,
+        power=power,
+        max_epochs=max_epochs,
+    )
     needed = None if max_fpr is None else harmless_needed(max_fpr)
     if as_json:
         say_json(_document(found) | {"max_fpr": max_fpr, "harmless_needed": needed})

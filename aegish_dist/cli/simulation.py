@@ -4,7 +4,6 @@ import shlex
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import click
 
@@ -130,9 +129,31 @@ It speaks {FORMATS}, needs no key, and answers like simulated models or with rec
     "catalog",
     help="Write a catalog of the served models, for AEGISH_DIST_CATALOG.",
 )
-def simulate_provider(replays: tuple[Path, ...], catalog: Path | None, **options: Any) -> None:
+def simulate_provider(
+    *,
+    port: int,
+    hosts: tuple[str, ...],
+    seed: int | None,
+    latency: str | None,
+    faults: dict[str, float],
+    requests_per_minute: float | None,
+    burst: int,
+    scenario: Path | None,
+    replays: tuple[Path, ...],
+    catalog: Path | None,
+) -> None:
+    configured = partial(
+        simulator_config,
+        port=port,
+        hosts=hosts,
+        seed=seed,
+        latency=latency,
+        faults=faults,
+        requests_per_minute=requests_per_minute,
+        burst=burst,
+    )
     try:
-        simulator_config(**(options | {"scenario": None}))
+        configured(None)
     except ConfigError as error:  # of an option, not of a file
         raise click.UsageError(str(error)) from None
     recordings = []
@@ -163,7 +184,7 @@ def simulate_provider(replays: tuple[Path, ...], catalog: Path | None, **options
             first = named[0] if named else FIRST
             note_next(_ask_simulated(catalog, first), OPEN)
 
-    config = simulator_config(**options)
+    config = configured(scenario)
     run_forever(Simulator(config, recordings), ready)
 
 

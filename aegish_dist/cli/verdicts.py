@@ -9,7 +9,6 @@ from contextlib import closing
 from datetime import datetime
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
 
 import click
 from msgspec import to_builtins
@@ -53,7 +52,7 @@ from aegish_dist.cli.workspace import open_run_to_ask, open_workspace
 from aegish_dist.core.failures import TimedFailures, timeline, totals
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.text import JsonObject, counted, printable_json, shortened
+from aegish_dist.core.text import counted, printable_json, shortened
 from aegish_dist.errors import ConfigError, DatasetError, StoreError
 from aegish_dist.files import is_stream
 from aegish_dist.opinions.opinion import Opinion, run_and_opinion
@@ -147,11 +146,23 @@ def list_(
     run_id: str,
     opinion: Opinion,
     *,
+    models: list[str],
+    outcome: list[str],
+    correct: bool,
+    wrong: bool,
+    category: list[str],
+    dataset: list[str],
+    target: str | None,
+    missed_by: list[str],
+    missed_by_all: bool,
+    disputed: bool,
+    inconsistent: bool,
+    changed_between: list[str],
+    text: str | None,
     limit: int | None,
     form: str | None,
     as_json: bool,
     output: Path | None,
-    **conditions: Any,
 ) -> None:
     """List the verdicts that meet all conditions, a command a row.
 
@@ -163,14 +174,31 @@ def list_(
     form = chosen_form(form, as_json) or form_of(output, LIMITS)
     if limit is None:
         limit = LIMITS[form] if output is None or form == "table" else 0
-    numbers = _snapshots(conditions.pop("changed_between"))
+    numbers = _snapshots(changed_between)
     before = None
     if numbers is None:
         workspace, run_id = open_run(run_id)
     else:
         workspace = open_store()
         run_id, before, opinion = opinions_of_snapshots(workspace.engine, *numbers)
-    chosen = _filter(opinion, conditions)
+    correctness = set()
+    if correct:
+        correctness.add(Correctness.CORRECT)
+    if wrong:
+        correctness.add(Correctness.WRONG)
+    chosen = VerdictFilter(
+        models=tuple(models or missed_by),
+        outcomes=outcomes_or_labels(outcome, opinion.rule),
+        correctness=frozenset(correctness),
+        datasets=tuple(dataset),
+        targets=frozenset() if target is None else frozenset({TrueLabel(target)}),
+        categories=frozenset(category),
+        missed_by=tuple(missed_by),
+        missed_by_all=missed_by_all,
+        disputed=disputed,
+        inconsistent=inconsistent,
+        text=text or "",
+    )
     if form == "table":
         found = list_commands(workspace.engine, run_id, chosen, opinion, limit, before=before)
         alike = len(chosen.correctness) == 1
@@ -204,25 +232,6 @@ def _snapshots(given: list[str]) -> tuple[int, int] | None:
         raise click.UsageError(f"--changed-between names snapshot {numbers[0]} twice")
     refuse_an_opinion("--changed-between", "run_id")
     return numbers[0], numbers[1]
-
-
-def _filter(opinion: Opinion, conditions: JsonObject) -> VerdictFilter:
-    targets: frozenset[TrueLabel] = frozenset()
-    if conditions["target"]:
-        targets = frozenset({TrueLabel(conditions["target"])})
-    return VerdictFilter(
-        models=tuple(conditions["models"] or conditions["missed_by"]),
-        outcomes=outcomes_or_labels(conditions["outcome"], opinion.rule),
-        correctness=frozenset(wanted for wanted in Correctness if conditions.get(wanted)),
-        datasets=tuple(conditions["dataset"]),
-        targets=targets,
-        categories=frozenset(conditions["category"]),
-        missed_by=tuple(conditions["missed_by"]),
-        missed_by_all=conditions["missed_by_all"],
-        disputed=conditions["disputed"],
-        inconsistent=conditions["inconsistent"],
-        text=conditions["text"] or "",
-    )
 
 
 def _counted(parts: Iterable[ListedPart], passed: Counter[str]) -> Iterator[ListedPart]:
@@ -271,7 +280,14 @@ def _note(passed: Counter[str], output: Path | None, of: str = "") -> None:
 @click.option("--full", is_flag=True, help="Print long texts whole.")
 @as_json
 def show(
-    sample: str, run_id: str, opinion: Opinion, *, full: bool, as_json: bool, **which: Any
+    sample: str,
+    run_id: str,
+    opinion: Opinion,
+    *,
+    models: list[str],
+    dataset: str | None,
+    full: bool,
+    as_json: bool,
 ) -> None:
     """Show one command and every verdict about it.
 
@@ -280,7 +296,7 @@ def show(
     retry. Invisible characters are escaped; `--json` has the exact texts.
     """
     workspace, found = open_run(run_id)
-    shown = show_sample(workspace.engine, found, sample, opinion, **which)
+    shown = show_sample(workspace.engine, found, sample, opinion, models=models, dataset=dataset)
     if as_json:
         say_json(detail_json(shown, opinion))
     else:
@@ -515,7 +531,13 @@ def note_unread(run_id: str, models: Sequence[str]) -> None:
 @limited("Rows by minute in a table, the newest; 0: all.", default=50)
 @in_a_form
 def errors(
-    run_id: str, models: Sequence[str], limit: int, *, output: Path | None, **asked: Any
+    run_id: str,
+    models: Sequence[str],
+    limit: int,
+    *,
+    form: str | None,
+    as_json: bool,
+    output: Path | None,
 ) -> None:
     """Show when and why calls failed.
 
@@ -525,7 +547,7 @@ def errors(
     """
     workspace, found = open_run(run_id)
     rows = failure_times(workspace.engine, found, models)
-    form = chosen_form(**asked) or form_of(output, LIST_FORMATS)
+    form = chosen_form(form, as_json) or form_of(output, LIST_FORMATS)
     if output is not None or form != "table":
         put_out([_text(form, found, rows)], output)
     elif rows:

@@ -7,12 +7,12 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from msgspec import structs, to_builtins
 
 from aegish_dist.core.model import ARM_MARK, HTTP_FORMATS, WireFormat, base_of
 from aegish_dist.core.output import Output
+from aegish_dist.core.text import JsonObject
 from aegish_dist.core.verdict_record import VerdictRecord
 from aegish_dist.errors import ConfigError, InputError
 from aegish_dist.files import replacing_text
@@ -66,20 +66,30 @@ default = false
 def simulator_config(
     scenario: Path | None,
     *,
+    port: int,
+    hosts: Sequence[str],
+    seed: int | None,
+    latency: str | None,
     faults: Mapping[str, float],
     requests_per_minute: float | None,
     burst: int,
-    **options: Any,
 ) -> SimulatorConfig:
-    """Return a scenario with the given values in place of its own; None leaves a value.
+    """Return a scenario with the given values in place of its own; None and nothing leave a value.
 
     A scenario or a value that is not valid is a ConfigError.
     """
     config = SimulatorConfig() if scenario is None else read_scenario(scenario)
-    if requests_per_minute:
-        options["rate_limit"] = {"requests_per_minute": requests_per_minute, "burst": burst}
-    options["faults"] = faults or None
-    given = {key: value for key, value in options.items() if value not in (None, ())}
+    given: JsonObject = {"port": port}
+    if hosts:
+        given["hosts"] = hosts
+    if seed is not None:
+        given["seed"] = seed
+    if latency is not None:
+        given["latency"] = latency
+    if faults:
+        given["faults"] = faults
+    if requests_per_minute is not None:
+        given["rate_limit"] = {"requests_per_minute": requests_per_minute, "burst": burst}
     try:
         over = checked(given, SimulatorConfig)
     except InputError as error:
