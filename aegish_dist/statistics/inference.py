@@ -6,9 +6,8 @@ docs/explanation/differences.md has the tables.
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property, lru_cache
-from itertools import chain
 from operator import mul
 from typing import NamedTuple
 
@@ -84,43 +83,34 @@ def clustered_variance(strata: Sequence[ClusterSums]) -> ClusteredVariance | Non
     """
     if any(stratum.clusters < 2 for stratum in strata):
         return None
-    units = _added_up([_residuals(stratum) for stratum in strata])
-    clusters = sum([number for _, _, _, number in units])
-    squares = math.fsum([number * raw * raw for _, raw, _, number in units])
+    units = _residuals(strata)
+    clusters = sum([number for _, _, number in units])
+    squares = math.fsum([number * raw * raw for raw, _, number in units])
     return ClusteredVariance(
         sandwich=squares * clusters / (clusters - 1),
-        reduced=math.fsum([number * mended * mended for _, _, mended, number in units]),
-        third=math.fsum([number * mended**3 for _, _, mended, number in units]),
+        reduced=math.fsum([number * mended * mended for _, mended, number in units]),
+        third=math.fsum([number * mended**3 for _, mended, number in units]),
         df=_degrees_of_freedom(tuple(_shape(stratum, len(strata) > 1) for stratum in strata)),
         clusters=clusters,
     )
 
 
-_Unit = tuple[str | None, float, float, int]
-"""Name, sum of residuals, that sum corrected as in CR2, how many clusters are alike."""
+_Unit = tuple[float, float, int]
+"""Sum of residuals, that sum corrected as in CR2, how many clusters are alike."""
 
 
-def _residuals(stratum: ClusterSums) -> list[_Unit]:
-    n, mean = stratum.samples, stratum.mean
-    sizes = {samples for _, samples, _, _ in stratum.sums}
-    factors = {size: 1 / math.sqrt(1 - size / n) for size in sizes}
-    return [
-        (cluster, residual, residual * factors[samples], number)
-        for cluster, samples, total, number in stratum.sums
-        for residual in ((total - samples * mean) / n,)
-    ]
-
-
-def _added_up(strata: Sequence[list[_Unit]]) -> list[_Unit]:
-    """Add up the residuals that a cluster has in several strata."""
-    if len(strata) == 1:
-        return strata[0]
+def _residuals(strata: Iterable[ClusterSums]) -> Collection[_Unit]:
+    """Add up the residuals that a cluster has in the strata."""
     units: dict[str | int, _Unit] = {}
-    for cluster, residual, scaled, number in chain(*strata):
-        key = len(units) if cluster is None else cluster  # unnamed clusters stay apart
-        _, raw, mended, _ = units.get(key, (cluster, 0.0, 0.0, number))
-        units[key] = (cluster, raw + residual, mended + scaled, number)
-    return list(units.values())
+    for stratum in strata:
+        n, mean = stratum.samples, stratum.mean
+        for cluster, samples, total, number in stratum.sums:
+            residual = (total - samples * mean) / n
+            factor = 1 / math.sqrt(1 - samples / n)
+            key = len(units) if cluster is None else cluster  # unnamed clusters stay apart
+            raw, mended, _ = units.get(key, (0.0, 0.0, number))
+            units[key] = (raw + residual, mended + residual * factor, number)
+    return units.values()
 
 
 _Shape = tuple[float, tuple[tuple[str | None, int, int], ...]]
@@ -170,13 +160,14 @@ def _degrees_of_freedom(strata: tuple[_Shape, ...]) -> float:
 
 def _leverages(strata: Iterable[_Shape]) -> list[list[_Leverage]]:
     groups: defaultdict[str | int, list[_Leverage]] = defaultdict(list)
-    for k, (weight, clusters) in enumerate(strata):
+    for stratum, (weight, clusters) in enumerate(strata):
         n = sum(samples * number for _, samples, number in clusters)
         for cluster, samples, number in clusters:
             share = samples / n
+            diagonal = weight**2 * share / n
             x = weight * share / math.sqrt((1 - share) * n)
             key = len(groups) if cluster is None else cluster  # unnamed clusters stay apart
-            groups[key].append(_Leverage(k, weight**2 * share / n, x, number))
+            groups[key].append(_Leverage(stratum, diagonal, x, number))
     return list(groups.values())
 
 
