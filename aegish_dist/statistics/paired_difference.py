@@ -219,7 +219,12 @@ def _is_mostly_right(value: int | None) -> bool | None:
 def _value(target: TrueLabel, findings: OutcomeDetails, rule: ScoringRule) -> int | None:
     """Return the mean over the scored epochs of a sample, in 2^-60; None without one."""
     count = rule.count_right(target, findings)
-    return round(count.right * UNIT / count.scored) if count.scored else None
+    return in_units(count.right, count.scored) if count.scored else None
+
+
+def in_units(right: int, scored: int) -> int:
+    """Return the share of scored epochs that are right, in 2^-60."""
+    return round(right * UNIT / scored)
 
 
 def compare_samples(scored: PairedSamples, composite: Composite) -> Comparison:

@@ -23,16 +23,13 @@ from aegish_dist.core.metric import (
     Judged,
     PerTenThousand,
 )
-from aegish_dist.core.outcome import OutcomeDetail, OutcomeDetails
-from aegish_dist.core.sample import TrueLabel
-from aegish_dist.opinions.scoring import DEFAULT_RULE, Composite
+from aegish_dist.opinions.scoring import Composite
 from aegish_dist.opinions.suspicion import Decision
 from aegish_dist.statistics.means import Observation, SampledMean, estimate, score
 from aegish_dist.statistics.paired_difference import (
-    PairedAnswers,
-    SampleKind,
-    ScoredColumns,
+    PairedStratum,
     holm_adjusted,
+    in_units,
     score_difference,
 )
 from aegish_dist.statistics.rates import Z_95, combine, mover
@@ -79,7 +76,6 @@ class FoldedDecisions:
         # The derivative of the score by a rate; of a product it is the other rate, at most 1.
         self._slope = 0.5 if composite is Composite.BALANCED else 1.0
         self._samples = {decision.sample: decision for decision in decisions}
-        self._dangerous = {number: each.dangerous for number, each in self._samples.items()}
         sizes: defaultdict[_Key, list[int]] = defaultdict(lambda: [0, 0])
         for sample in self._samples.values():
             sizes[sample.unit][sample.dangerous] += 1
@@ -168,7 +164,7 @@ class FoldedDecisions:
     def _shifts(self, terms: Sequence[_Term], among: Collection[int]) -> _Shifts:
         """Return the shift of a sum of weighted detection and acceptance rates, by cluster."""
         shifts: defaultdict[_Key, float] = defaultdict(float)
-        samples = Counter(map(self._dangerous.__getitem__, among))
+        samples = Counter(self._samples[number].dangerous for number in among)
         for fitted, of_detection, of_acceptance in terms:
             for number, each in fitted.samples.items():
                 if (moved := each.right - each.right_in_sample) and number in among:
@@ -186,31 +182,22 @@ class FoldedDecisions:
         The shifts of both fits join the variance; p is adjusted for the number of pairs. Without
         pairs all are compared.
         """
-        columns = ScoredColumns(self._answers(guards), DEFAULT_RULE)
-        found = {}
-        for a, b in combinations(guards, 2) if pairs is None else pairs:
-            of_labels, slope = columns.pair(a, b), self._slope
-            terms = (guards[a], -slope, -slope), (guards[b], slope, slope)
-            shifts = self._shifts(terms, guards[a].samples.keys() & guards[b].samples.keys())
-            added = _square(shifts, with_mean=not guards[a].criterion.fits_score)
-            malicious, harmless = (of_labels[label, None] for label in TrueLabel)
-            found[a, b] = score_difference(self._composite, malicious, harmless, added)
-        return holm_adjusted(found)
+        pairs = combinations(guards, 2) if pairs is None else pairs
+        return holm_adjusted({(a, b): self._difference(guards[a], guards[b]) for a, b in pairs})
 
-    def _answers(self, guards: Mapping[str, FittedGuard]) -> PairedAnswers[str]:
-        """Return the verdicts out of fold, as if models had given them."""
-        kinds, findings = [], dict[OutcomeDetails, int]({(): 0})
-        answers: dict[str, list[int]] = {name: [] for name in guards}
-        for number, sample in self._samples.items():
-            label = TrueLabel.MALICIOUS if sample.dangerous else TrueLabel.HARMLESS
-            kinds.append(SampleKind(label, None, sample.cluster))
-            verdicts = (OutcomeDetail.BLOCK, OutcomeDetail.ALLOW)
-            right, wrong = verdicts if sample.dangerous else reversed(verdicts)
-            for name, guard in guards.items():
-                each = guard.samples.get(number)
-                finding = ((right, each.right), (wrong, each.scored - each.right)) if each else ()
-                answers[name].append(findings.setdefault(finding, len(findings)))
-        return PairedAnswers(kinds, range(len(kinds)), list(findings), answers)
+    def _difference(self, a: FittedGuard, b: FittedGuard) -> Difference:
+        malicious, harmless = PairedStratum(), PairedStratum()
+        common = a.samples.keys() & b.samples.keys()
+        for number in common:
+            sample, of_a, of_b = self._samples[number], a.samples[number], b.samples[number]
+            value_a = in_units(of_a.right, of_a.scored)
+            value_b = in_units(of_b.right, of_b.scored)
+            stratum = malicious if sample.dangerous else harmless
+            stratum.add(sample.cluster, value_a, value_b, 1)
+        slope = self._slope
+        shifts = self._shifts([(a, -slope, -slope), (b, slope, slope)], common)
+        added = _square(shifts, with_mean=not a.criterion.fits_score)
+        return score_difference(self._composite, malicious, harmless, added)
 
 
 def _order(sizes: Mapping[_Key, Sequence[int]], seed: int) -> list[_Key]:
