@@ -68,12 +68,13 @@ def _beta_fraction(x: float, a: float, b: float) -> float:
     c, d = 1.0, 1.0 / _nonzero(1 - (a + b) * x / (a + 1))
     fraction = d
     for m in range(1, 100_000):
-        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        d, c = 1 / _nonzero(1 + even * d), _nonzero(1 + even / c)
-        fraction *= d * c
-        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        d, c = 1 / _nonzero(1 + odd * d), _nonzero(1 + odd / c)
-        fraction *= d * c
+        place = a + 2 * m
+        even = m * (b - m) * x / ((place - 1) * place)
+        odd = -(a + m) * (a + b + m) * x / (place * (place + 1))
+        for coefficient in (even, odd):
+            d = 1 / _nonzero(1 + coefficient * d)
+            c = _nonzero(1 + coefficient / c)
+            fraction *= d * c
         if abs(d * c - 1) < 1e-16:
             break
     return fraction

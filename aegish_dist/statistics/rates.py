@@ -163,6 +163,16 @@ class Dependence(Struct, frozen=True):
     products: float  # sum over clusters on both sides of the products of their parts
     correlation: float  # in (-1, 1)
 
+    def stderr(self, slope_a: float, slope_b: float) -> float:
+        """Return the clustered standard error of a score with these derivatives by its rates."""
+        squares_a, squares_b = self.squares
+        of_a = slope_a * slope_a * squares_a
+        of_b = slope_b * slope_b * squares_b
+        shared = 2 * slope_a * slope_b * self.products
+        # Rounding can make a sum that cancels negative.
+        squares = max(0.0, math.fsum([of_a, of_b, shared]))
+        return math.sqrt(squares * self.clusters / (self.clusters - 1))
+
 
 def combine(
     composite: Composite,
@@ -185,28 +195,22 @@ def combine(
     if a is None or b is None:
         return Estimate(n=n)
     balanced = composite is Composite.BALANCED
-    value, slopes = ((a + b) / 2, (0.5, 0.5)) if balanced else (a * b, (b, a))
+    value = (a + b) / 2 if balanced else a * b
     if dependence is None:
         return Estimate(value=value, n=n)
+    slope_a, slope_b = (0.5, 0.5) if balanced else (b, a)
     stderr = clustered = None
     if detection.stderr is not None and acceptance.stderr is not None:
-        stderr = math.hypot(slopes[0] * detection.stderr, slopes[1] * acceptance.stderr)
+        stderr = math.hypot(slope_a * detection.stderr, slope_b * acceptance.stderr)
     if None not in (detection.stderr_clustered, acceptance.stderr_clustered):
-        clustered = _stderr_clustered(slopes, dependence)
+        clustered = dependence.stderr(slope_a, slope_b)
 
     def distances(of_a: float, of_b: float) -> list[float]:
         # The mixed second derivative of a product is 1.
-        return [slopes[0] * of_a, slopes[1] * of_b, 0.0 if balanced else of_a * of_b]
+        return [slope_a * of_a, slope_b * of_b, 0.0 if balanced else of_a * of_b]
 
     # Rates whose dependence is known have intervals.
     below = distances(a - (detection.ci_low or 0.0), b - (acceptance.ci_low or 0.0))
     above = distances((detection.ci_high or 0.0) - a, (acceptance.ci_high or 0.0) - b)
     interval = mover(value, below, above, dependence.correlation)
     return Estimate(value, stderr, clustered, *interval, n, dependence.clusters)
-
-
-def _stderr_clustered(slopes: tuple[float, float], dependence: Dependence) -> float:
-    (a, b), (of_a, of_b) = slopes, dependence.squares
-    squares = math.fsum([a * a * of_a, b * b * of_b, 2 * a * b * dependence.products])
-    # Rounding can make a sum that cancels negative.
-    return math.sqrt(max(0.0, squares) * dependence.clusters / (dependence.clusters - 1))
