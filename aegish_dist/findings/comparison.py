@@ -65,13 +65,14 @@ def commands_needed(difference: Difference, margin: float) -> int | None:
 def commands_to_decide(difference: Difference, margin: float, tests: int = 1) -> int | None:
     """Return how many samples decide in 80 % of runs if the observed difference is the true one.
 
-    None if the number is unknown, or if the observed difference equals the margin. The level is
-    divided by the number of tests (Bonferroni).
+    None if the number is unknown, or if the observed difference equals the margin but for
+    rounding. The level is divided by the number of tests (Bonferroni).
     """
     seen = difference.difference
+    if seen is None or math.isclose(seen, -margin, abs_tol=1e-9):
+        return None
     quantiles = NormalDist().inv_cdf(1 - LEVEL / 2 / tests) + Z_80
-    gap = abs((seen or 0) + margin) * (Z_95 + Z_80) / quantiles
-    return None if seen is None else commands_needed(difference, gap)
+    return commands_needed(difference, abs(seen + margin) * (Z_95 + Z_80) / quantiles)
 
 
 def most_in_reach(asked: int) -> int:

@@ -6,6 +6,7 @@ from itertools import permutations
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar as statsmodels_mcnemar
 from statsmodels.stats.multitest import multipletests
@@ -160,6 +161,13 @@ def test_commands_needed_follow_the_square_of_the_margin() -> None:
     assert commands_to_decide(found, mde) in {1000, 1001}
     # One of two: ((2.2414 + 0.8416) / (1.96 + 0.8416))^2 times as many.
     assert commands_to_decide(found, mde, 2) in {1211, 1212}
+
+
+def test_no_number_of_commands_decides_a_difference_that_is_the_margin() -> None:
+    """0.935 - 0.985 is -0.05 but for rounding, which would be divided by."""
+    found = replace(_detection(both=900, a_only=85, b_only=35, neither=5), difference=0.935 - 0.985)
+    assert found.difference != -0.05
+    assert commands_to_decide(found, 0.05) is None
 
 
 def test_adjustment_goes_metric_by_metric() -> None:
