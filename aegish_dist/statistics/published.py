@@ -7,11 +7,11 @@ taken as independent, and what depends on the pairing of two guards gets bounds.
 import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from functools import cached_property, partial
-from itertools import combinations, islice, product
+from itertools import combinations, product
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -22,7 +22,7 @@ from aegish_dist.errors import InputError
 from aegish_dist.opinions.scoring import Composite
 from aegish_dist.statistics import paired_difference as paired
 from aegish_dist.statistics.means import Observation, rate
-from aegish_dist.statistics.rates import Z_95, mover, proportion_interval
+from aegish_dist.statistics.rates import Z_95, Interval, mover, proportion_interval
 
 DETECTION, ACCEPTANCE = "malicious_detection_rate", "harmless_acceptance_rate"
 OF_RATES: Mapping[str, Callable[[float, float, float], float]] = {
@@ -65,7 +65,8 @@ class PublishedGuard(Struct, forbid_unknown_fields=True, kw_only=True, dict=True
 
     def __post_init__(self) -> None:
         for name, printed in self.figures.items():
-            exponent, most = Decimal(printed).as_tuple().exponent, 10**5 if "tives" in name else 1
+            most = 10**5 if _is_count(name) else 1
+            exponent = Decimal(printed).as_tuple().exponent
             if not isinstance(exponent, int) or exponent < -9 or not 0 <= printed <= most:
                 problem = f"must be from 0 to {most:,}, with at most 9 decimals"
                 raise InputError(problem, field=f"figures.{name}")
@@ -77,30 +78,38 @@ class PublishedGuard(Struct, forbid_unknown_fields=True, kw_only=True, dict=True
     @cached_property
     def ranges(self) -> dict[str, tuple[float, float]]:
         """Metrics, with the ends of what rounds to their figures, ties in either direction."""
-        found: dict[str, tuple[float, float]] = {}
+        ranges: dict[str, tuple[float, float]] = {}
         for name, printed in self.figures.items():
             metric = _MIRRORED.get(name) or _COUNTED.get(name, name)
-            value, half = float(printed), 0.5 * 10.0 ** int(Decimal(printed).as_tuple().exponent)
-            if "tives" in name:
-                value, half = value / self.sizes[metric == ACCEPTANCE], 0.0
-            value = 1 - value if name in _MIRRORED else value
-            low, high = found.get(metric, (0.0, 1.0))
-            found[metric] = max(low, value - half), min(high, value + half)
-        return found
+            value = float(printed)
+            half = 0.5 * 10.0 ** int(Decimal(printed).as_tuple().exponent)
+            if _is_count(name):
+                value /= self.harmless if metric == ACCEPTANCE else self.malicious
+                half = 0.0
+            if name in _MIRRORED:
+                value = 1 - value
+            low, high = ranges.get(metric, (0.0, 1.0))
+            ranges[metric] = (max(low, value - half), min(high, value + half))
+        return ranges
 
     @cached_property
     def counts(self) -> list[Counts] | None:
         """All compatible counts; none: a contradiction; None: over `MOST_COUNTS`."""
-        m, (low, high) = self.sizes[0], self.ranges.get(DETECTION, (0.0, 1.0))
-        detected = range(math.ceil((low - _ROUNDING) * m), math.floor((high + _ROUNDING) * m) + 1)
-        pairs = ((right, accepted) for right in detected for accepted in self._accepted(right))
-        found = [*islice(pairs, MOST_COUNTS + 1)]
-        return None if len(found) > MOST_COUNTS else found
+        low, high = self.ranges.get(DETECTION, (0.0, 1.0))
+        fewest = math.ceil((low - _ROUNDING) * self.malicious)
+        most = math.floor((high + _ROUNDING) * self.malicious)
+        counts: list[Counts] = []
+        for detected in range(fewest, most + 1):
+            counts += [(detected, accepted) for accepted in self._accepted(detected)]
+            if len(counts) > MOST_COUNTS:
+                return None
+        return counts
 
     def _accepted(self, detected: int) -> range:
-        numbers = range(self.sizes[1] + 1)
+        numbers = range(self.harmless + 1)
         for name in OF_RATES.keys() & self.ranges.keys():
-            (low, high), worth = self.ranges[name], partial(self.value, name, detected)
+            low, high = self.ranges[name]
+            worth = partial(self.value, name, detected)
             first = bisect_left(numbers, low - _ROUNDING, key=worth)
             numbers = numbers[first : bisect_right(numbers, high + _ROUNDING, first, key=worth)]
         return numbers
@@ -122,10 +131,9 @@ class PublishedGuard(Struct, forbid_unknown_fields=True, kw_only=True, dict=True
         rates = _rate(detected, m), _rate(accepted, h)
         found = {name: of_rates(name, *rates, mix=h / m) for name in OF_RATES}
         if "auroc" in self.ranges:
-            low, high = (_auroc(each, m, h) for each in self.ranges["auroc"])
-            found["auroc"] = replace(
-                _auroc(float(self.figures["auroc"]), m, h), ci_low=low.ci_low, ci_high=high.ci_high
-            )
+            least, greatest = self.ranges["auroc"]
+            low, high = _auroc_interval(least, m, h).low, _auroc_interval(greatest, m, h).high
+            found["auroc"] = Estimate(float(self.figures["auroc"]), ci_low=low, ci_high=high)
         return found
 
 
@@ -150,22 +158,30 @@ class PublishedTable(Struct, forbid_unknown_fields=True, rename={"rows": "row"},
                 raise InputError("stands in two rows", field=f"row[{place}].name")
 
 
+def _is_count(figure: str) -> bool:
+    return figure.endswith("tives")
+
+
 def _rate(right: Sequence[int], n: int) -> Estimate:
     if not right or max(right) - min(right) > VAGUE * n:
         return Estimate()
-    low, found, high = (
-        rate(Observation(None, None, value, of) for value, of in ((1, x), (0, n - x)) if of)
-        for x in (min(right), sorted(right)[len(right) // 2], max(right))
-    )
-    return replace(found, ci_low=low.ci_low, ci_high=high.ci_high)
+    middle = sorted(right)[len(right) // 2]
+    low, high = _share(min(right), n).ci_low, _share(max(right), n).ci_high
+    return replace(_share(middle, n), ci_low=low, ci_high=high)
 
 
-def _auroc(value: float, m: int, h: int) -> Estimate:
-    """Estimate AUROC by the variance of Hanley & McNeil 1982 (Radiology 143:29)."""
-    variance = value * (1 - value) + (m - 1) * (value / (2 - value) - value**2)
-    variance = (variance + (h - 1) * (2 * value**2 / (1 + value) - value**2)) / (m * h)
-    effective = value * (1 - value) / variance if variance > 0 else min(m, h)
-    return Estimate(value, None, None, *proportion_interval(value, max(1.0, effective)))
+def _share(right: int, n: int) -> Estimate:
+    return rate([Observation(None, None, 1, right), Observation(None, None, 0, n - right)])
+
+
+def _auroc_interval(value: float, m: int, h: int) -> Interval:
+    """Return the interval of AUROC by the variance of Hanley & McNeil 1982 (Radiology 143:29)."""
+    spread = value * (1 - value)
+    of_malicious = (m - 1) * (value / (2 - value) - value**2)
+    of_harmless = (h - 1) * (2 * value**2 / (1 + value) - value**2)
+    variance = (spread + of_malicious + of_harmless) / (m * h)
+    effective = spread / variance if variance > 0 else min(m, h)
+    return proportion_interval(value, max(1.0, effective))
 
 
 def of_rates(name: str, detection: Estimate, acceptance: Estimate, mix: float) -> Estimate:
@@ -195,12 +211,16 @@ def unpaired(a: Estimate, b: Estimate) -> Difference:
     if a.value is None or b.value is None:
         return Difference(a.value, b.value)
     found = b.value - a.value
-    down, up = (
-        math.hypot((low.value or 0) - (low.ci_low or 0), (high.ci_high or 0) - (high.value or 0))
-        for low, high in ((b, a), (a, b))
-    )
+    down, up = _arm(b, a), _arm(a, b)
     p = math.erfc(abs(found) / (down if found > 0 else up) * Z_95 / math.sqrt(2))
     return Difference(a.value, b.value, found, None, None, found - down, found + up, p)
+
+
+def _arm(falling: Estimate, rising: Estimate) -> float:
+    """Return the arm of a difference's interval where one estimate falls and the other rises."""
+    fall = (falling.value or 0) - (falling.ci_low or 0)
+    rise = (rising.ci_high or 0) - (rising.value or 0)
+    return math.hypot(fall, rise)
 
 
 def compare_published(guards: Sequence[PublishedGuard], metric: str) -> list[dict[str, Any]]:
@@ -215,44 +235,50 @@ def compare_published(guards: Sequence[PublishedGuard], metric: str) -> list[dic
     found: dict[str, dict[Any, Difference]] = {"unpaired": {}, "least": {}, "most": {}}
     known = [each for each in guards if each.metrics[metric].value is not None]
     ends = {each.name: each.ends(metric) for each in known}
-    spans = {g.name: [g.value(metric, *each) for each in ends[g.name]] for g in known}
     for a, b in combinations(known, 2):
-        tested = [unpaired(a.metrics[metric], b.metrics[metric])]
-        lows, highs = zip(spans[a.name], spans[b.name], strict=True)
-        if max(lows) <= min(highs) + _ROUNDING:  # counts between the ends may be equally good
-            tested.append(replace(tested[0], p_value=1.0))
-        for counts in product({*ends[a.name]}, {*ends[b.name]}) if a.sizes == b.sizes else ():
-            tested += pairings(*counts, a.sizes, metric)
-        by_p = sorted(tested, key=lambda each: each.p_value or 0.0)
-        for kind, each in zip(found, (tested[0], by_p[0], by_p[-1]), strict=True):
-            found[kind][a.name, b.name] = each
-    found, pairs = {kind: paired.holm_adjusted(each) for kind, each in found.items()}, []
-    for name_a, name_b in found["least"]:
-        kinds = {kind: each[name_a, name_b] for kind, each in found.items()}
-        least, most = (kinds[kind].p_adjusted or 0.0 for kind in ("least", "most"))
-        verdict = "differ" if most < LEVEL else "open" if least < LEVEL else "tied"
-        pairs.append({"a": name_a, "b": name_b, "verdict": verdict, **kinds})
-    return pairs
+        independent = unpaired(a.metrics[metric], b.metrics[metric])
+        tested = [independent]
+        low_a, high_a = (a.value(metric, *counts) for counts in ends[a.name])
+        low_b, high_b = (b.value(metric, *counts) for counts in ends[b.name])
+        if max(low_a, low_b) <= min(high_a, high_b) + _ROUNDING:
+            # Counts between the ends may be equally good.
+            tested.append(replace(independent, p_value=1.0))
+        if a.sizes == b.sizes:
+            for counts in product({*ends[a.name]}, {*ends[b.name]}):
+                tested += pairings(*counts, a.sizes, metric)
+        tested.sort(key=lambda test: test.p_value or 0.0)
+        pair = (a.name, b.name)
+        found["unpaired"][pair] = independent
+        found["least"][pair] = tested[0]
+        found["most"][pair] = tested[-1]
+    found = {kind: paired.holm_adjusted(tests) for kind, tests in found.items()}
+    return [_compared(pair, {kind: found[kind][pair] for kind in found}) for pair in found["least"]]
 
 
-def pairings(a: Counts, b: Counts, sizes: Counts, metric: str) -> Iterator[Difference]:
-    """Yield the tests of pairings among which are those of the least and of the greatest p.
+def _compared(pair: tuple[str, str], tests: Mapping[str, Difference]) -> dict[str, Any]:
+    a, b = pair
+    verdict = "tied"
+    if (tests["most"].p_adjusted or 0.0) < LEVEL:
+        verdict = "differ"
+    elif (tests["least"].p_adjusted or 0.0) < LEVEL:
+        verdict = "open"
+    return {"a": a, "b": b, "verdict": verdict, **tests}
+
+
+def pairings(a: Counts, b: Counts, sizes: Counts, metric: str) -> list[Difference]:
+    """Return the tests of pairings among which are those of the least and of the greatest p.
 
     Fewer discordant commands give a lower p, but K of them none below 2^(1 - K). Where this bound
     holds p up, two more discordant commands lower it enough.
     """
-    tables = [
-        [_table(x, y, n, k) for k in sorted({low, max(low, top - 1), top}, reverse=True)]
-        for x, y, n, side in zip(a, b, sizes, _RATES, strict=True)
-        for low, top in [(max(0, x + y - n), min(x, y))]
-        if metric in (side, "aegish_score")
-    ]
-    for own, *other in product(*tables):
-        yield (
-            paired.score_difference(Composite.BALANCED, own, other[0])
-            if other
-            else paired.rate_difference(own)
-        )
+    tables = []
+    for x, y, n in zip(a, b, sizes, strict=True):
+        fewest, most = max(0, x + y - n), min(x, y)
+        both = sorted({fewest, max(fewest, most - 1), most}, reverse=True)
+        tables.append([_table(x, y, n, each) for each in both])
+    if metric in _RATES:
+        return list(map(paired.rate_difference, tables[_RATES.index(metric)]))
+    return [paired.score_difference(Composite.BALANCED, *pair) for pair in product(*tables)]
 
 
 def _table(x: int, y: int, n: int, both: int) -> paired.PairedStratum:
@@ -269,14 +295,20 @@ def agreement(guard: PublishedGuard, own: Mapping[str, Any]) -> dict[str, dict[s
     depend on the mix of commands are taken at the published one.
     """
     detection, acceptance = (Estimate.of(own.get(name)) for name in (DETECTION, ACCEPTANCE))
+    mix = guard.harmless / guard.malicious
     found = {}
     for name in OF_RATES:
-        mine = of_rates(name, detection, acceptance, guard.harmless / guard.malicious)
-        difference, verdict = unpaired(guard.metrics[name], mine), None
-        if mine.value is not None and difference.ci_low is not None:
-            counted = [guard.value(name, *each) for each in guard.ends(name)]
-            low, high = guard.ranges.get(name, counted)
-            verdict = "within" if difference.ci_low <= 0 <= (difference.ci_high or 0) else "differs"
-            verdict = "equal" if low - _ROUNDING <= mine.value <= high + _ROUNDING else verdict
-        found[name] = {"verdict": verdict} | asdict(difference)
+        own_metric = of_rates(name, detection, acceptance, mix)
+        difference = unpaired(guard.metrics[name], own_metric)
+        found[name] = {"verdict": _agrees(guard, name, difference)} | asdict(difference)
     return found
+
+
+def _agrees(guard: PublishedGuard, name: str, difference: Difference) -> str | None:
+    if difference.b is None or difference.ci_low is None:
+        return None
+    counted = [guard.value(name, *counts) for counts in guard.ends(name)]
+    low, high = guard.ranges.get(name, counted)
+    if low - _ROUNDING <= difference.b <= high + _ROUNDING:
+        return "equal"
+    return "within" if difference.ci_low <= 0 <= (difference.ci_high or 0) else "differs"
