@@ -102,30 +102,32 @@ def search_policies(
     """
     data = _Data(guards, rule, requirements or Requirements(), seed)
     contests = {name: _Contest(data) for name in ("as_it_stands", "with_threshold", "system")}
-    standing, fitted, system = contests.values()
     line: dict[_Point, _Stages] = {}
     singles = list(_singles(data))
     for price, systems in singles:
-        standing.enter(price, systems[:1])
-        fitted.enter(price, systems[1:])
+        contests["as_it_stands"].enter(price, systems[:1])
+        contests["with_threshold"].enter(price, systems[1:])
     for price, systems in chain(singles, _pairs(data), _escalations(data)):
-        system.enter(price, systems)
+        contests["system"].enter(price, systems)
         points = {data.point(stops, price): stages for stages, stops in systems[::-1]}
         line |= {point: points[point] for point in _undominated(points) if point not in line}
     choices = {name: contest.choice() for name, contest in contests.items()}
-    stands, moved, whole = choices.values()
-    alone = [each for each in (moved, stands) if each]
-    single = max(alone, key=lambda each: each.estimate.score.value or 0, default=None)
-    both = {"single": single.estimate, "system": whole.estimate} if single and whole else {}
-    winner = _winner(data, {name: contests[name] for name in contests if choices[name]})
+    stands, moved, system = choices.values()
+    alone = [choice for choice in (moved, stands) if choice]
+    single = max(alone, key=lambda choice: choice.estimate.score.value or 0, default=None)
+    gain = None
+    if single and system:
+        both = {"single": single.estimate, "system": system.estimate}
+        gain = data.folded.differences(both)["single", "system"]
+    winner, winner_estimate = _winner(data, {n: contests[n] for n in contests if choices[n]})
     return PolicySearch(
         as_it_stands=stands,
         with_threshold=moved,
-        system=whole,
+        system=system,
         single=single,
-        gain=data.folded.differences(both).get(("single", "system")),
-        winner=winner[0] if winner else None,
-        winner_estimate=winner[1] if winner else None,
+        gain=gain,
+        winner=winner,
+        winner_estimate=winner_estimate,
         line=[data.candidate(point, line[point]) for point in _undominated(line)],
         overlaps=[_overlap(data, *pair) for pair in combinations(data.columns, 2)],
         decisions=len(data.decisions),
@@ -147,11 +149,11 @@ class _Column(NamedTuple):
     name: str
     stands: int  # decisions that it stops as it stands
     warns: int
-    at: dict[float, int]  # decisions that it stops, by threshold: from all of them to none
+    at: dict[float, int]  # as `_stopped_from` returns it
     cost: list[float]
     latency: list[float]
     unpriced: int
-    values: list[float]  # of its suspicion
+    values: frozenset[float]  # of its suspicion
 
 
 class _Data:
@@ -176,25 +178,34 @@ class _Data:
             raise ReportError(f"the guards have not scored {what} in common, which a search needs")
         self.columns = [_column(each, rows, rule) for each in guards.guards]
         numbers = [self.folded.fold[each.sample] for each in self.decisions]
-        folds = [_bits(each == fold for each in numbers) for fold in range(self.folded.folds)]
+        self.folds = [_bits(each == fold for each in numbers) for fold in range(self.folded.folds)]
         self.first = (1 << self.dangerous) - 1
-        self.folds = [(each & self.first, each & ~self.first) for each in folds]
 
     def price(self, cost: Sequence[float], latency: Sequence[float]) -> _Price:
         """Return the cost of 10,000 actions, and the least latency that 95 % do not exceed."""
-        n, m, p = self.dangerous, self.harmless, self.needs.prevalence
-        mean = p * math.fsum(cost[:n]) / n + (1 - p) * math.fsum(cost[n:]) / m
+        n = self.dangerous
+        mean = self._mean(math.fsum(cost[:n]), math.fsum(cost[n:]))
         dangerous, harmless = sorted(latency[:n]), sorted(latency[n:])
 
         def share(ms: float) -> float:
-            return p * bisect_right(dangerous, ms) / n + (1 - p) * bisect_right(harmless, ms) / m
+            return self._mean(bisect_right(dangerous, ms), bisect_right(harmless, ms))
 
-        every = sorted(dangerous + harmless)
+        every = sorted(latency)
         return 10_000 * mean, every[bisect_left(every, 0.95 - 1e-9, key=share)]
 
+    def _mean(self, of_dangerous: float, of_harmless: float) -> float:
+        """Return the mean at the prevalence from the sums over dangerous and harmless decisions."""
+        p = self.needs.prevalence
+        return p * of_dangerous / self.dangerous + (1 - p) * of_harmless / self.harmless
+
+    def count(self, decisions: int) -> tuple[int, int]:
+        """Return how many of some decisions are dangerous, and how many harmless."""
+        dangerous = (decisions & self.first).bit_count()
+        return dangerous, decisions.bit_count() - dangerous
+
     def point(self, stops: int, price: _Price) -> _Point:
-        hits = (stops & self.first).bit_count()
-        return self.dangerous - hits, stops.bit_count() - hits, *price
+        hits, alarms = self.count(stops)
+        return self.dangerous - hits, alarms, *price
 
     def candidate(self, point: _Point, stages: _Stages) -> Candidate:
         misses, stops, *price = point
@@ -213,27 +224,38 @@ def _flags(bits: int, number: int) -> list[bool]:
 
 def _column(guard: Guard, rows: Sequence[int], rule: ScoringRule) -> _Column:
     findings = [guard.findings[row] for row in rows]
+    passing = {action for action in ACTIONS if not rule.is_detection(action)}
+    costs = [guard.cost_usd[row] for row in rows]
+    times = [guard.latency_ms[row] for row in rows]
+    priced = [cost for cost in costs if cost is not None]
+    usual = math.fsum(priced) / len(priced) if 2 * len(priced) >= len(rows) else math.inf
     suspicion = [guard.suspicion[row] or 0.0 for row in rows]
+    return _Column(
+        guard.name,
+        stands=_bits(finding not in passing for finding in findings),
+        warns=_bits(finding is OutcomeDetail.WARN for finding in findings),
+        at=_stopped_from(suspicion),
+        cost=[usual if cost is None else cost for cost in costs],
+        latency=[math.inf if time is None else time for time in times],
+        unpriced=len(costs) - len(priced),
+        values=frozenset(suspicion),
+    )
+
+
+def _stopped_from(suspicion: Sequence[float]) -> dict[float, int]:
+    """Return by threshold the decisions that are stopped, from all of them to none."""
     places: dict[float, int] = {}
     for place, value in enumerate(suspicion):
         places[value] = places.get(value, 0) | 1 << place
     values = sorted(places)
-    stopped = (1 << len(rows)) - 1
-    at = {}
     thresholds = [values[0], *map(halfway, values, values[1:])]
+    stopped = (1 << len(suspicion)) - 1
+    at = {}
     for threshold, value in zip(thresholds, values, strict=True):
         at[threshold] = stopped
         stopped ^= places[value]
     at[math.nextafter(values[-1], math.inf)] = 0
-    costs, times = ([c[row] for row in rows] for c in (guard.cost_usd, guard.latency_ms))
-    priced = [each for each in costs if each is not None]
-    usual = math.fsum(priced) / len(priced) if 2 * len(priced) >= len(rows) else math.inf
-    cost = [usual if each is None else each for each in costs]
-    latency = [math.inf if each is None else each for each in times]
-    passing = {action for action in ACTIONS if not rule.is_detection(action)}
-    stands = _bits(each not in passing for each in findings)
-    warns = _bits(each is OutcomeDetail.WARN for each in findings)
-    return _Column(guard.name, stands, warns, at, cost, latency, len(costs) - len(priced), values)
+    return at
 
 
 def _even(values: Iterable[float], number: int) -> list[float]:
@@ -256,14 +278,15 @@ def _pairs(data: _Data) -> Iterator[_Family]:
     """Yield two guards side by side of which any, then both have to stop; first as they stand."""
     for a, b in combinations(data.columns, 2):
         names = (a.name, b.name)
-        cuts: list[tuple[tuple[float, ...], int, int]] = [((), a.stands, b.stands)]
-        for of_a, of_b in product(_even(a.at, CUTS), _even(b.at, CUTS)):
-            cuts.append(((of_a, of_b), a.at[of_a], b.at[of_b]))
-        any_stops = [((Stage(names, cut, 1),), x | y) for cut, x, y in cuts]
-        both_stop = [((Stage(names, cut, 2),), x & y) for cut, x, y in cuts]
+        any_stops = [((Stage(names, (), 1),), a.stands | b.stands)]
+        both_stop = [((Stage(names, (), 2),), a.stands & b.stands)]
+        for cut in product(_even(a.at, CUTS), _even(b.at, CUTS)):
+            stops_a, stops_b = a.at[cut[0]], b.at[cut[1]]
+            any_stops.append(((Stage(names, cut, 1),), stops_a | stops_b))
+            both_stop.append(((Stage(names, cut, 2),), stops_a & stops_b))
         cost = list(map(add, a.cost, b.cost))
         latency = list(map(max, a.latency, b.latency))
-        yield data.price(cost, latency), [*any_stops, *both_stop]
+        yield data.price(cost, latency), any_stops + both_stop
 
 
 def _escalations(data: _Data) -> Iterator[_Family]:
@@ -297,7 +320,7 @@ class _Contest:
 
     def __init__(self, data: _Data) -> None:
         self._data, self._criterion = data, data.needs.criterion
-        sizes = [(d.bit_count(), h.bit_count()) for d, h in data.folds]
+        sizes = list(map(data.count, data.folds))
         numbers = range(len(sizes))
         held_out = chain.from_iterable(combinations(numbers, size) for size in range(3))
         self._places = {held: place for place, held in enumerate(held_out)}
@@ -310,19 +333,22 @@ class _Contest:
 
     def enter(self, price: _Price, systems: Iterable[tuple[_Stages, int]]) -> None:
         """Let systems take part that keep to the requirements; of equals the first stays best."""
-        needs, criterion, folds = self._data.needs, self._criterion, self._data.folds
-        if price[0] > needs.max_cost_per_10000 or price[1] > needs.max_p95_ms:
+        data, criterion = self._data, self._criterion
+        cost, p95 = price
+        if cost > data.needs.max_cost_per_10000 or p95 > data.needs.max_p95_ms:
             return
         for stages, stops in systems:
-            caught = [((stops & d).bit_count(), (stops & h).bit_count()) for d, h in folds]
-            hits, alarms = map(sum, zip(*caught, strict=True))
-            held_out = _left_out(caught)
-            for place, (n, m) in enumerate(self._sizes):
-                hit, alarm = hits - held_out[place][0], alarms - held_out[place][1]
-                merit = criterion.miss * hit * m - criterion.stop * alarm * n
-                key = (merit, -price[0] if criterion.stop else -alarm)
-                if key > self._merits[place] and alarm / max(1, m) <= criterion.max_fpr:
-                    self._merits[place], self._best[place] = key, (stages, stops, price)
+            all_hits, all_alarms = data.count(stops)
+            held_out = _left_out([data.count(stops & fold) for fold in data.folds])
+            for place, (dangerous, harmless) in enumerate(self._sizes):
+                hits_out, alarms_out = held_out[place]
+                hits = all_hits - hits_out
+                alarms = all_alarms - alarms_out
+                merit = criterion.miss * hits * harmless - criterion.stop * alarms * dangerous
+                key = (merit, -cost if criterion.stop else -alarms)
+                if key > self._merits[place] and alarms / max(1, harmless) <= criterion.max_fpr:
+                    self._merits[place] = key
+                    self._best[place] = (stages, stops, price)
 
     @property
     def best(self) -> Candidate | None:
@@ -341,19 +367,18 @@ class _Contest:
     def out_of_fold(self, *held_out: int) -> int:
         """Return what is stopped in each fold by the best system without this and another fold."""
         stops = 0
-        for fold, (dangerous, harmless) in enumerate(self._data.folds):
-            if fold not in held_out:
-                stops |= self.stopped(*sorted((fold, *held_out))) & (dangerous | harmless)
+        for number, fold in enumerate(self._data.folds):
+            if number not in held_out:
+                stops |= self.stopped(*sorted((number, *held_out))) & fold
         return stops
 
     def merit(self, *held_out: int) -> int:
         """Return an integer that orders contests as their scores out of fold do."""
-        stops = self.out_of_fold(*held_out)
-        n, m = self._sizes[self._places[held_out]]
-        hits = (stops & self._data.first).bit_count()
-        alarms = stops.bit_count() - hits
-        product = self._data.composite is Composite.PRODUCT
-        return hits * (m - alarms) if product else hits * m - alarms * n
+        hits, alarms = self._data.count(self.out_of_fold(*held_out))
+        dangerous, harmless = self._sizes[self._places[held_out]]
+        if self._data.composite is Composite.PRODUCT:
+            return hits * (harmless - alarms)
+        return hits * harmless - alarms * dangerous
 
     def choice(self) -> Choice | None:
         chosen = self._best[: len(self._data.folds) + 1]
@@ -374,22 +399,26 @@ def _left_out(counts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return [(0, 0), *counts, *of_two]
 
 
-def _winner(data: _Data, contests: Mapping[str, _Contest]) -> tuple[str, FittedGuard] | None:
+def _winner(
+    data: _Data, contests: Mapping[str, _Contest]
+) -> tuple[str, FittedGuard] | tuple[None, None]:
     """Return the contest with the best score out of fold, of equals the first, and an estimate.
 
     For the estimate the contest is chosen again for each fold, out of fold among the others.
     """
     name = max(contests, key=lambda name: contests[name].merit(), default=None)
     if name is None:
-        return None
+        return None, None
     stops = 0
-    for fold, (dangerous, harmless) in enumerate(data.folds):
-        inner = max(contests.values(), key=lambda contest: contest.merit(fold))
-        stops |= inner.stopped(fold) & (dangerous | harmless)
+    for number, fold in enumerate(data.folds):
+        inner = max(contests.values(), key=lambda contest: contest.merit(number))
+        stops |= inner.stopped(number) & fold
     estimate, best = contests[name].judge(stops), contests[name].best
     if best is None or best.stop_rate >= 1 - best.miss_rate:
-        return None
-    return (name, estimate) if (estimate.score.ci_low or 0) > data.composite.chance else None
+        return None, None
+    if (estimate.score.ci_low or 0) <= data.composite.chance:
+        return None, None
+    return name, estimate
 
 
 def _undominated(points: Iterable[_Point]) -> list[_Point]:
@@ -404,6 +433,8 @@ def _undominated(points: Iterable[_Point]) -> list[_Point]:
 
 
 def _overlap(data: _Data, a: _Column, b: _Column) -> MissOverlap:
-    of_a, of_b = (~each.stands & data.first for each in (a, b))
-    n, m = of_a.bit_count(), of_b.bit_count()
-    return MissOverlap(a.name, b.name, n, m, (of_a & of_b).bit_count(), n * m / data.dangerous)
+    misses_a, _ = data.count(~a.stands & data.first)
+    misses_b, _ = data.count(~b.stands & data.first)
+    both, _ = data.count(~a.stands & ~b.stands & data.first)
+    expected = misses_a * misses_b / data.dangerous
+    return MissOverlap(a.name, b.name, misses_a, misses_b, both, expected)

@@ -57,13 +57,18 @@ class RepeatedStratum(Struct, frozen=True):
 
     @property
     def cluster_sums(self) -> ClusterSums:
-        named: defaultdict[str | None, list[RepeatedSamples]] = defaultdict(list)
+        samples: Counter[str] = Counter()
+        values: defaultdict[str, list[float]] = defaultdict(list)
+        sums = []
         for each in self.repeated:
-            named[each.cluster].append(each)
-        sums = [ClusterSum(None, 1, self.value(e), e.samples) for e in named.pop(None, ())]
-        for cluster, parts in named.items():
-            total = math.fsum(part.samples * self.value(part) for part in parts)
-            sums.append(ClusterSum(cluster, sum(part.samples for part in parts), total))
+            value = self.value(each)
+            if each.cluster is None:
+                sums.append(ClusterSum(None, 1, value, each.samples))
+            else:
+                samples[each.cluster] += each.samples
+                values[each.cluster].append(each.samples * value)
+        for cluster, parts in values.items():
+            sums.append(ClusterSum(cluster, samples[cluster], math.fsum(parts)))
         return ClusterSums(tuple(sums), max(map(abs, self.weights)))
 
     def value(self, repeated: RepeatedSamples) -> float:
@@ -182,21 +187,20 @@ def repeats_of(cells: Iterable[Cell], rule: ScoringRule) -> JsonObject | None:
     for cell in cells:
         kinds[cell.target, cell.cluster, (counts[cell.target, cell.findings],)] += cell.samples
     strata = _strata(kinds, rule.composite)
-    found = {
-        target: components(RepeatedStratum(stratum.repeated, (1.0,)))
-        for target, stratum in strata.items()
-        if stratum.samples > 1
-    }
-    rates = {t.value: {"between": e.between, "within": e.within} for t, e in found.items()}
+    rates = {}
+    for target, stratum in strata.items():
+        if stratum.samples > 1:
+            of_rate = components(RepeatedStratum(stratum.repeated, (1.0,)))
+            rates[target.value] = {"between": of_rate.between, "within": of_rate.within}
     split = split_variance(list(strata.values())) if len(strata) == len(TrueLabel) else None
     samples = [stratum.samples for stratum in strata.values()]
     now = max(sum(number for _, number in findings) for _, findings in ways)
+    found: JsonObject = {"rates": rates}
     stderrs = {"stderr": now, "stderr_one_more": now + 1, "stderr_least": math.inf}
-    predicted = {
-        name: None if split is None else split.predicted(samples, epochs)
-        for name, epochs in stderrs.items()
-    }
-    return {"rates": rates} | {n: None if v is None else math.sqrt(v) for n, v in predicted.items()}
+    for name, epochs in stderrs.items():
+        variance = None if split is None else split.predicted(samples, epochs)
+        found[name] = None if variance is None else math.sqrt(variance)
+    return found
 
 
 def repeated_strata(
@@ -218,19 +222,15 @@ def _strata(kinds: Counter[_Kind], composite: Composite) -> dict[TrueLabel, Repe
 
     The first of two sides is negative.
     """
-    by_label = {
-        target: tuple(
-            RepeatedSamples(cluster, counts, number)
-            for (label, cluster, counts), number in kinds.items()
-            if label is target and all(count.scored for count in counts)
-        )
-        for target in TrueLabel
-    }
-    return {
-        target: RepeatedStratum(own, _weights(composite, own, others))
-        for (target, own), others in zip(by_label.items(), reversed(by_label.values()), strict=True)
-        if own
-    }
+    by_label: dict[TrueLabel, list[RepeatedSamples]] = {target: [] for target in TrueLabel}
+    for (target, cluster, counts), number in kinds.items():
+        if all(count.scored for count in counts):
+            by_label[target].append(RepeatedSamples(cluster, counts, number))
+    strata = {}
+    for (target, own), others in zip(by_label.items(), reversed(by_label.values()), strict=True):
+        if own:
+            strata[target] = RepeatedStratum(tuple(own), _weights(composite, own, others))
+    return strata
 
 
 def _weights(
