@@ -12,8 +12,9 @@ from operator import mul
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from aegish_dist.core.metric import LEVEL
+from aegish_dist.core.metric import LEVEL, Difference
 from aegish_dist.statistics.distributions import beta_cdf, t_quantile, t_two_sided
 
 
@@ -51,6 +52,17 @@ class ClusterSums(Struct, frozen=True, dict=True):
         size = math.fsum([each * number for each, number in sums])
         squares = math.fsum([each * each * number for each, number in sums])
         return squares / size if size else 1.0
+
+
+def count_clusters(numbers: Iterable[tuple[str | None, int]]) -> int:
+    """Count clusters by name and number; a named one in several strata counts once."""
+    names, unnamed = set(), 0
+    for name, number in numbers:
+        if name is None:
+            unnamed += number
+        else:
+            names.add(name)
+    return len(names) + unnamed
 
 
 class ClusteredVariance(Struct, frozen=True):
@@ -197,13 +209,13 @@ _MOST_DF = 1e6  # from here on Student's t equals the normal to six digits
 
 
 def paired_test(
-    difference: float,
+    found: Difference,
     strata: Sequence[ClusterSums],
     variance: ClusteredVariance,
     discordant: int,
     added: float = 0.0,
-) -> dict[str, float]:
-    """Return the fields `ci_low`, `ci_high`, `p_value` and `mde` of a `Difference`.
+) -> Difference:
+    """Return a known difference with its clustered stderr, interval, p and `mde`.
 
     Interval and p are both from `T(x) = (difference - x) / sqrt(V(x))`.
 
@@ -221,6 +233,7 @@ def paired_test(
     """
     # A pseudo-sample's values lie 1 apart unless epochs were averaged. With `joint_size` instead of
     # its root, one in fifteen candidates that were worse by the margin shipped.
+    difference = found.difference or 0.0
     sizes = [
         stratum.weight * min(1.0, math.sqrt(stratum.joint_size)) / stratum.samples
         for stratum in strata
@@ -241,12 +254,15 @@ def paired_test(
     least = 2.0 ** (1 - discordant) if discordant else 1.0
     if least >= LEVEL:
         low, high = min(low, 0.0), max(high, 0.0)
-    return {
-        "ci_low": low,
-        "ci_high": high,
-        "p_value": max(p, least),
-        "mde": _detectable(t + t_quantile(_POWER, df), squares, abs(difference), strata),
-    }
+    return replace(
+        found,
+        stderr_clustered=math.sqrt(variance.sandwich + added),
+        ci_low=low,
+        ci_high=high,
+        p_value=max(p, least),
+        clusters=variance.clusters,
+        mde=_detectable(t + t_quantile(_POWER, df), squares, abs(difference), strata),
+    )
 
 
 def _detectable(

@@ -11,12 +11,15 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from aegish_dist.core.metric import Estimate
 from aegish_dist.opinions.scoring import Composite
 from aegish_dist.statistics.distributions import t_quantile
+from aegish_dist.statistics.inference import count_clusters
 from aegish_dist.statistics.rates import (
     Dependence,
     Interval,
@@ -40,6 +43,21 @@ class Observation(Struct, frozen=True):
     weight: int = 1  # of each sample: 1, or its epochs where every verdict counts alike
 
 
+def with_assumption(variance: float, n: float, cluster: float) -> float:
+    """Add to the variance of a mean of n samples what is assumed about it.
+
+    Args:
+        cluster: Size of the cluster of a mean sample.
+    """
+    design_effect = 1 + ASSUMED_ICC * (cluster - 1)
+    return variance + PSEUDO_SAMPLES * design_effect / n**2
+
+
+def effective_samples(value: float, n: float, variance: float) -> float:
+    """Return how many independent binary samples tell as much, at least 1; see `SampledMean`."""
+    return max(1.0, (value * (1 - value) + PSEUDO_SAMPLES / n) / variance)
+
+
 class PerCluster(Struct, frozen=True):
     named: Mapping[str, float]
     squares_alone: float  # sum of squares over the unnamed clusters of one sample
@@ -54,7 +72,13 @@ class PerCluster(Struct, frozen=True):
         return math.fsum(self.named[name] * other.named[name] for name in both)
 
 
-_Part = tuple[float, float]  # weight of samples, in (0, 1], and residual from their stratum's mean
+class _Part(NamedTuple):
+    """Samples of one cluster that are alike, or all of one cluster in a stratum."""
+
+    cluster: str | None
+    share: float  # weight, in (0, 1]
+    residual: float  # from the mean of the stratum
+    number: int = 1  # how many parts are like this one
 
 
 class _Stratum(Struct, frozen=True):
@@ -63,44 +87,39 @@ class _Stratum(Struct, frozen=True):
     mean: float
     samples: int
     share: float
-    by_sample: tuple[tuple[_Part, int], ...]  # part of one sample, and how many samples have it
-    by_cluster: Mapping[str, _Part]  # the samples of each named cluster
-    alone: tuple[tuple[_Part, int], ...]
+    by_sample: Sequence[_Part]
+    by_cluster: Sequence[_Part]  # samples without a cluster are a cluster each
 
     @classmethod
     def of(cls, seen: Sequence[Observation], share: float) -> "_Stratum":
         total = sum(each.samples * each.weight for each in seen)
         mean = math.fsum(each.samples * each.weight * each.value for each in seen) / total
-        by_cluster: defaultdict[str, list[tuple[_Part, int]]] = defaultdict(list)
-        alone = []
+        by_sample = []
         for each in seen:
             weight = share * each.weight / total
-            part = ((weight, weight * (each.value - mean)), each.samples)
-            if each.cluster is None:
-                alone.append(part)
-            else:
-                by_cluster[each.cluster].append(part)
-        return cls(
-            mean,
-            sum(each.samples for each in seen),
-            share,
-            by_sample=(*alone, *(part for parts in by_cluster.values() for part in parts)),
-            by_cluster={name: _joined(parts) for name, parts in by_cluster.items()},
-            alone=tuple(alone),
-        )
+            residual = weight * (each.value - mean)
+            by_sample.append(_Part(each.cluster, weight, residual, each.samples))
+        samples = sum(each.samples for each in seen)
+        return cls(mean, samples, share, by_sample, _joined(by_sample))
 
     @property
     def variance(self) -> float | None:
         """Squared standard error of the stratum's part of the mean, for independent samples."""
-        squares = math.fsum([number * residual**2 for (_, residual), number in self.by_sample])
+        squares = math.fsum([part.number * part.residual**2 for part in self.by_sample])
         return unbiased(squares, self.samples)
 
 
-def _joined(parts: Sequence[tuple[_Part, int]]) -> _Part:
-    return (
-        math.fsum([share * number for (share, _), number in parts]),
-        math.fsum([residual * number for (_, residual), number in parts]),
-    )
+def _joined(parts: Iterable[_Part]) -> list[_Part]:
+    """Join the parts of each named cluster."""
+    by_cluster: defaultdict[str | None, list[_Part]] = defaultdict(list)
+    for part in parts:
+        by_cluster[part.cluster].append(part)
+    joined = by_cluster.pop(None, [])
+    for cluster, parts_of_it in by_cluster.items():
+        share = math.fsum([part.share * part.number for part in parts_of_it])
+        residual = math.fsum([part.residual * part.number for part in parts_of_it])
+        joined.append(_Part(cluster, share, residual))
+    return joined
 
 
 class SampledMean:
@@ -115,8 +134,8 @@ class SampledMean:
     @cached_property
     def clusters(self) -> int:
         """Number of clusters; a cluster in several strata counts once."""
-        alone = sum(number for stratum in self._strata for _, number in stratum.alone)
-        return len(self.residuals.named) + alone
+        parts = chain.from_iterable(stratum.by_cluster for stratum in self._strata)
+        return count_clusters((part.cluster, part.number) for part in parts)
 
     @cached_property
     def stderr(self) -> float | None:
@@ -127,7 +146,7 @@ class SampledMean:
     @cached_property
     def residuals(self) -> PerCluster:
         """Residuals of the clusters from the means of their strata."""
-        return self._by_cluster(lambda _, part: part[1])
+        return self._by_cluster(lambda _, part: part.residual)
 
     @cached_property
     def effective_samples(self) -> float:
@@ -141,8 +160,7 @@ class SampledMean:
         """
         if self.clusters < 2:
             return 1.0
-        spread = self.value * (1 - self.value)
-        return max(1.0, (spread + PSEUDO_SAMPLES / self._equal_samples) / self.assumed_variance)
+        return effective_samples(self.value, self._equal_samples, self.assumed_variance)
 
     @cached_property
     def interval(self) -> Interval:
@@ -183,8 +201,7 @@ class SampledMean:
     def assumed_variance(self) -> float:
         """Variance of the mean, including the assumption about it."""
         n = self._equal_samples
-        design_effect = 1 + ASSUMED_ICC * (n / self._equal_clusters - 1)
-        return self._variance + PSEUDO_SAMPLES * design_effect / n**2
+        return with_assumption(self._variance, n, n / self._equal_clusters)
 
     @cached_property
     def _variance(self) -> float:
@@ -194,9 +211,9 @@ class SampledMean:
         to the samples' quantile, because few or unequal clusters estimate it badly.
         """
         independent = math.fsum(
-            number * self._move(stratum, part) ** 2
+            part.number * self._move(stratum, part) ** 2
             for stratum in self._strata
-            for part, number in stratum.by_sample
+            for part in stratum.by_sample
         )
         added = max(0.0, self.left_out.squares - independent)
         if not added:
@@ -207,31 +224,31 @@ class SampledMean:
 
     @cached_property
     def _equal_samples(self) -> float:
-        return 1 / math.fsum(
-            number * share**2
-            for stratum in self._strata
-            for (share, _), number in stratum.by_sample
-        )
+        parts = chain.from_iterable(stratum.by_sample for stratum in self._strata)
+        return 1 / math.fsum(part.number * part.share**2 for part in parts)
 
     @cached_property
     def _equal_clusters(self) -> float:
-        return 1 / self._by_cluster(lambda _, part: part[0]).squares
+        return 1 / self._by_cluster(lambda _, part: part.share).squares
 
     def _move(self, stratum: _Stratum, part: _Part) -> float:
         """Return how far the mean moves without a part, so that n samples vary by p (1 - p) / n."""
-        share, residual = part
         pseudo = 1 / (stratum.samples + 1) if len(self._strata) > 1 else 0.0
-        left = 1 - share / stratum.share * (1 - pseudo)
+        left = 1 - part.share / stratum.share * (1 - pseudo)
         scale = 1 - 1 / self._equal_samples
-        return scale * (residual + share * pseudo * (stratum.mean - self.value)) / left
+        moved = part.residual + part.share * pseudo * (stratum.mean - self.value)
+        return scale * moved / left
 
     def _by_cluster(self, measure: Callable[[_Stratum, _Part], float]) -> PerCluster:
         named: defaultdict[str, list[float]] = defaultdict(list)
         alone: list[float] = []
         for stratum in self._strata:
-            for name, part in stratum.by_cluster.items():
-                named[name].append(measure(stratum, part))
-            alone += [number * measure(stratum, part) ** 2 for part, number in stratum.alone]
+            for part in stratum.by_cluster:
+                measured = measure(stratum, part)
+                if part.cluster is None:
+                    alone.append(part.number * measured**2)
+                else:
+                    named[part.cluster].append(measured)
         return PerCluster({name: math.fsum(of) for name, of in named.items()}, math.fsum(alone))
 
 

@@ -6,6 +6,7 @@ Values are integers of 2^-60, so no sum depends on the order of its input.
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from operator import itemgetter, or_
 from typing import Generic, NamedTuple, Self, TypeVar
 
@@ -21,6 +22,7 @@ from aegish_dist.statistics.inference import (
     ClusterSum,
     ClusterSums,
     clustered_variance,
+    count_clusters,
     holm,
     mcnemar,
     paired_test,
@@ -110,11 +112,19 @@ class PairedStratum(Struct):
         """Samples that only the baseline, or only the candidate, had right; 0 if not binary."""
         return (self.kinds[UNIT, 0], self.kinds[0, UNIT]) if self.binary else (0, 0)
 
+    def differing(self) -> Iterator[tuple[str | None, int]]:
+        """Yield by name and number the clusters that differ between the sides."""
+        for cluster, (_, of_a, of_b) in self.clusters.items():
+            if of_a != of_b:
+                yield cluster, 1
+        for (of_a, of_b), samples in self.unclustered.items():
+            if of_a != of_b:
+                yield None, samples
+
     @property
     def means(self) -> tuple[float, float]:
-        a, b = (
-            sum(values[side] * samples for values, samples in self.kinds.items()) for side in (0, 1)
-        )
+        a = sum(of_a * samples for (of_a, _), samples in self.kinds.items())
+        b = sum(of_b * samples for (_, of_b), samples in self.kinds.items())
         return a / UNIT / self.samples, b / UNIT / self.samples
 
     def differences(self, weight_a: float, weight_b: float) -> ClusterSums:
@@ -282,52 +292,31 @@ def score_difference(
 
 
 def _difference(a: float, b: float, *terms: _Term, added: float = 0.0) -> Difference:
+    paired = [stratum for stratum, *_ in terms]
     strata = [stratum.differences(*weights) for stratum, *weights in terms]
     variance = clustered_variance(strata)
     independent = [stratum.variance(*weights) for stratum, *weights in terms]
-    a_only, b_only = map(sum, zip(*(stratum.discordant for stratum, *_ in terms), strict=True))
+    sums = chain.from_iterable(stratum.sums for stratum in strata)
     found = Difference(
         a=a,
         b=b,
         difference=b - a,
         stderr=None if None in independent else math.sqrt(math.fsum(filter(None, independent))),
-        n=sum(stratum.samples for stratum, *_ in terms),
-        clusters=_clusters(strata) if variance is None else variance.clusters,
-        a_only=a_only,
-        b_only=b_only,
+        n=sum(stratum.samples for stratum in paired),
+        clusters=count_clusters((each.cluster, each.clusters) for each in sums),
+        a_only=sum(stratum.discordant[0] for stratum in paired),
+        b_only=sum(stratum.discordant[1] for stratum in paired),
     )
     if variance is None:
         return found
-    differing = {
-        cluster
-        for stratum, *_ in terms
-        for cluster, (_, of_a, of_b) in stratum.clusters.items()
-        if of_a != of_b
-    }
-    alone = ((each, n) for stratum, *_ in terms for each, n in stratum.unclustered.items())
-    discordant = len(differing) + sum(n for (of_a, of_b), n in alone if of_a != of_b)
-    return replace(
-        found,
-        stderr_clustered=math.sqrt(variance.sandwich + added),
-        **paired_test(b - a, strata, variance, discordant, added),
-    )
-
-
-def _clusters(strata: Sequence[ClusterSums]) -> int:
-    """Count the clusters; a cluster in several strata counts once."""
-    if len(strata) == 1:
-        return strata[0].clusters
-    named = {cluster for stratum in strata for cluster, *_ in stratum.sums} - {None}
-    alone = [each.clusters for stratum in strata for each in stratum.sums if each.cluster is None]
-    return len(named) + sum(alone)
+    discordant = count_clusters(chain.from_iterable(stratum.differing() for stratum in paired))
+    return paired_test(found, strata, variance, discordant, added)
 
 
 def adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """Return the comparisons with Holm's p over all pairs, metric by metric, in their order."""
-    metrics, categories = (
-        _adjusted([getattr(each, part) for each in comparisons])
-        for part in ("metrics", "categories")
-    )
+    metrics = _adjusted([each.metrics for each in comparisons])
+    categories = _adjusted([each.categories for each in comparisons])
     return [
         replace(each, metrics=of_metrics, categories=of_categories)
         for each, of_metrics, of_categories in zip(comparisons, metrics, categories, strict=True)

@@ -278,7 +278,10 @@ def pairings(a: Counts, b: Counts, sizes: Counts, metric: str) -> list[Differenc
         tables.append([_table(x, y, n, each) for each in both])
     if metric in _RATES:
         return list(map(paired.rate_difference, tables[_RATES.index(metric)]))
-    return [paired.score_difference(Composite.BALANCED, *pair) for pair in product(*tables)]
+    return [
+        paired.score_difference(Composite.BALANCED, malicious, harmless)
+        for malicious, harmless in product(*tables)
+    ]
 
 
 def _table(x: int, y: int, n: int, both: int) -> paired.PairedStratum:

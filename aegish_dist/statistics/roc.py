@@ -13,7 +13,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import accumulate, combinations
+from itertools import chain, combinations
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -25,9 +25,15 @@ from aegish_dist.statistics.inference import (
     ClusterSum,
     ClusterSums,
     clustered_variance,
+    count_clusters,
     paired_test,
 )
-from aegish_dist.statistics.means import ASSUMED_ICC, PSEUDO_SAMPLES, Observation, SampledMean
+from aegish_dist.statistics.means import (
+    Observation,
+    SampledMean,
+    effective_samples,
+    with_assumption,
+)
 from aegish_dist.statistics.means import estimate as rate_of
 from aegish_dist.statistics.paired_difference import holm_adjusted
 from aegish_dist.statistics.rates import Z_95, proportion_interval, wilson
@@ -42,15 +48,19 @@ class ScoredDecisions:
         """Take two columns of one order; None, unscored, is left out."""
         self.levels = sorted({each for each in suspicion if each is not None}, reverse=True)
         """The distinct values, most suspicious first."""
-        place: dict[float | None, int] = {value: level for level, value in enumerate(self.levels)}
-        self.sides: tuple[_Side, _Side] = ([], [])
-        self.dangerous, self.harmless = self.sides
-        for level, decision in zip(map(place.get, suspicion), decisions, strict=True):
-            if level is not None:
-                self.sides[not decision.dangerous].append((level, decision))
-        counts = [Counter(level for level, _ in side) for side in self.sides]
-        columns = (accumulate(map(each.__getitem__, place.values()), initial=0) for each in counts)
-        self.stopped: Sequence[tuple[int, int]] = list(zip(*columns, strict=True))
+        level_of = {value: level for level, value in enumerate(self.levels)}
+        self.dangerous: _Side = []
+        self.harmless: _Side = []
+        for value, decision in zip(suspicion, decisions, strict=True):
+            if value is not None:
+                side = self.dangerous if decision.dangerous else self.harmless
+                side.append((level_of[value], decision))
+        self.sides = (self.dangerous, self.harmless)
+        dangerous, harmless = (Counter(level for level, _ in side) for side in self.sides)
+        self.stopped = [(0, 0)]
+        for level in range(len(self.levels)):
+            found, flagged = self.stopped[level]
+            self.stopped.append((found + dangerous[level], flagged + harmless[level]))
         """Dangerous and harmless decisions in the first 0, 1, 2 … levels: the ROC curve."""
 
     def __len__(self) -> int:
@@ -62,14 +72,11 @@ def _stopped(side: _Side, levels: int) -> SampledMean:
     seen: defaultdict[tuple[str | None, int], list[bool]] = defaultdict(list)
     for level, decision in side:
         seen[decision.cluster, decision.sample].append(level < levels)
-    return SampledMean(
-        [
-            [
-                Observation(None, cluster, sum(each) / len(each), 1, len(each))
-                for (cluster, _), each in seen.items()
-            ]
-        ]
-    )
+    samples = [
+        Observation(None, cluster, sum(epochs) / len(epochs), 1, len(epochs))
+        for (cluster, _), epochs in seen.items()
+    ]
+    return SampledMean([samples])
 
 
 _Parts = list[tuple[Decision, float]]  # decisions of one label, with what each adds
@@ -78,8 +85,8 @@ _Parts = list[tuple[Decision, float]]  # decisions of one label, with what each 
 def _sums(parts: Iterable[tuple[Decision, float]]) -> ClusterSums:
     sums: dict[str | int, ClusterSum] = {}
     for decision, part in parts:
-        _, samples, total, _ = sums.get(decision.unit, ClusterSum(None, 0, 0.0))
-        sums[decision.unit] = ClusterSum(decision.cluster, samples + 1, total + part)
+        known = sums.get(decision.unit, ClusterSum(decision.cluster, 0, 0.0))
+        sums[decision.unit] = ClusterSum(known.cluster, known.samples + 1, known.total + part)
     return ClusterSums(tuple(sums.values()))
 
 
@@ -94,15 +101,19 @@ def partial_auroc(scores: ScoredDecisions, max_fpr: float) -> Estimate:
     McClish 1989 (Medical Decision Making 9:190): `(1 + (A - f^2 / 2) / (f - f^2 / 2)) / 2`, with A
     the area itself. 1 is perfect and 0.5 is chance. The curve joins its points by straight lines.
     """
-    share, least = _estimate(scores, _area(max_fpr), max_fpr), 1 - max_fpr
-    added = {"value": least, "stderr_clustered": 0.0, "ci_low": least, "ci_high": least}
-    known = {name: getattr(share, name) for name in added}
-    scaled = {
-        name: (part + added[name]) / (2 - max_fpr)
-        for name, part in known.items()
-        if part is not None
-    }
-    return replace(share, **scaled)
+    share = _estimate(scores, _area(max_fpr), max_fpr)
+
+    def standardised(area: float | None) -> float | None:
+        return None if area is None else (area + (1 - max_fpr)) / (2 - max_fpr)
+
+    stderr = share.stderr_clustered
+    return replace(
+        share,
+        value=standardised(share.value),
+        stderr_clustered=None if stderr is None else stderr / (2 - max_fpr),
+        ci_low=standardised(share.ci_low),
+        ci_high=standardised(share.ci_high),
+    )
 
 
 def average_precision(scores: ScoredDecisions) -> Estimate:
@@ -189,14 +200,13 @@ def _estimate(scores: ScoredDecisions, metric: _Metric, share: float = 1.0) -> E
     variance = clustered_variance(strata)
     if variance is None:  # a side has a single cluster
         return Estimate(value=value, n=len(scores))
+    dangerous, harmless = (len({decision.sample for decision, _ in side}) for side in sides)
+    clusters = sum(stratum.clusters for stratum in strata)
+    n = min(dangerous, share * harmless)
     spread = variance.reduced * (t_quantile(0.975, variance.df) / Z_95) ** 2
-    dangerous, harmless = (len({each.sample for each, _ in side}) for side in sides)
-    n, clusters = min(dangerous, share * harmless), sum(each.clusters for each in strata)
-    effect = 1 + ASSUMED_ICC * ((dangerous + harmless) / clusters - 1)
-    effective = (value * (1 - value) + PSEUDO_SAMPLES / n) / (
-        spread + PSEUDO_SAMPLES * effect / n**2
-    )
-    interval, stderr = proportion_interval(value, max(1.0, effective)), math.sqrt(variance.sandwich)
+    assumed = with_assumption(spread, n, (dangerous + harmless) / clusters)
+    interval = proportion_interval(value, effective_samples(value, n, assumed))
+    stderr = math.sqrt(variance.sandwich)
     return Estimate(value, None, stderr, *interval, len(scores), variance.clusters)
 
 
@@ -314,16 +324,13 @@ def _difference(a: _Influence | None, b: _Influence | None, n: int) -> Differenc
     if a is None or b is None:
         return Difference(n=n)
     strata = [_sums(_changes(*sides)) for sides in zip(a.sides, b.sides, strict=True)]
-    difference = b.value - a.value
-    found = Difference(a.value, b.value, difference, n=n)
+    found = Difference(a.value, b.value, b.value - a.value, n=n)
     variance = clustered_variance(strata)
     if variance is None:
         return found
-    changed = [each.cluster for side in strata for each in side.sums if each.total]
-    discordant = len(set(changed) - {None}) + changed.count(None)
-    tested = paired_test(difference, strata, variance, discordant) | {"mde": None}
-    known = {"stderr_clustered": math.sqrt(variance.sandwich), "clusters": variance.clusters}
-    return replace(found, **known, **tested)
+    sums = chain.from_iterable(side.sums for side in strata)
+    discordant = count_clusters((each.cluster, 1) for each in sums if each.total)
+    return replace(paired_test(found, strata, variance, discordant), mde=None)
 
 
 def _changes(a: _Parts, b: _Parts) -> Iterator[tuple[Decision, float]]:
