@@ -18,6 +18,7 @@ from aegish_dist.datasets.duplicates import alike
 from aegish_dist.datasets.formats import FORMATS, read_format
 from aegish_dist.datasets.gtfobins import read_gtfobins
 from aegish_dist.datasets.table import export_dataset, read_aegish, read_dataset, read_table
+from aegish_dist.inputs.checking import Location
 from aegish_dist.pipeline.datasets import choose_dataset, known_datasets, store_dataset
 
 FILE = click.Path(path_type=Path)
@@ -239,7 +240,9 @@ _SUFFIXES = (".csv", ".json", ".jsonl", ".parquet")  # a missing file, and no da
 def _draft(given: str) -> Draft:
     """Return a file or checkout as it is read, or a stored or bundled dataset as it stands."""
     path = Path(given)
-    if given not in bundled_names() and (path.exists() or path.suffix in _SUFFIXES):
+    with Location(given):
+        is_file = path.suffix in _SUFFIXES or path.exists()
+    if is_file and given not in bundled_names():
         return read_dataset(path)
     dataset = choose_dataset(open_store().engine, given)
     return Draft(

@@ -1,6 +1,7 @@
 """`aegish-dist init`: a first run file, from the keys, servers and commands that are here."""
 
 import json
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -89,7 +90,7 @@ def init(path: Path, commands: Path | None, *, yes: bool, force: bool) -> None:
 
 
 def _require_free(paths: list[Path], *, force: bool) -> None:
-    taken = [path for path in paths if path.exists()]
+    taken = [path for path in paths if os.path.exists(path)]
     if force:
         taken = [path for path in taken if not path.is_file()]
     if is_stream(paths[0]) and not taken:

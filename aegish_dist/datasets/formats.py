@@ -61,7 +61,8 @@ def read_format(
 ) -> Draft:
     """Read a checkout or file of a format, as a draft whose records are the samples."""
     about = FORMATS[form]
-    data = _data(about, path)
+    with Location(str(path)):
+        data = _data(about, path)
     read = _READERS[about.reader or form]
     usable = _Usable()
     lines: list[int] = []

@@ -229,7 +229,8 @@ def read_gtfobins(path: Path) -> Draft:
     Raises:
         DatasetError: There is no sample, or too much to read.
     """
-    programs, skipped = _read_programs(path / "_gtfobins")
+    with Location(str(path)):
+        programs, skipped = _read_programs(path / "_gtfobins")
     checkout = _Checkout(path / "_gtfobins", programs)
     samples: dict[str, Sample] = {}
     for program in checkout.programs.values():

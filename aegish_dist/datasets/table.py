@@ -103,7 +103,9 @@ def _target(location: Location, labels: _Labels) -> TrueLabel:
 
 
 def read_dataset(path: Path) -> Draft:
-    if not path.exists():
+    with Location(str(path)):
+        is_there = path.exists()
+    if not is_there:
         raise DatasetError("no such file or folder", source=str(path))
     if form := format_of_checkout(path):
         return read_format(form, path)

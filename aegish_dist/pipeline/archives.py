@@ -292,7 +292,9 @@ def _read(folder: Path) -> ArchivedRun:
         StoreError: A file has another content, or the run is not one that a store may have.
         DatasetError: A file is missing, or is not what it should be.
     """
-    if (folder / EARLIER).exists() and not (folder / RUN).exists():
+    with Location(str(folder)):
+        is_earlier = (folder / EARLIER).exists() and not (folder / RUN).exists()
+    if is_earlier:
         raise StoreError(
             f"{folder} is an archive of an earlier version of aegish-dist: restore it by that"
             " version, and archive it again by this one"

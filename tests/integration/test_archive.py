@@ -23,6 +23,7 @@ from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import open_queues, save_retry, take_due
 from aegish_dist.db.runs import load_run, save_dataset
 from aegish_dist.db.tables import METADATA
+from aegish_dist.errors import DatasetError
 from aegish_dist.opinions.parsing import judge
 from aegish_dist.pipeline import archives
 from aegish_dist.pipeline.status import run_status
@@ -230,6 +231,11 @@ def test_an_archive_of_an_earlier_version_is_refused(
     for command in (("restore", place), ("archive", FIRST, "--to", tmp_path, "--delete", "--yes")):
         assert "is an archive of an earlier version" in aegish.refused("runs", *command)
     assert row_counts(stored)["verdicts"] == 6
+
+
+def test_a_folder_that_cannot_be_looked_at_is_refused(engine: Engine) -> None:
+    with pytest.raises(DatasetError, match="cannot be read: File name too long"):
+        archives.restore_run(engine, Path("x" * 300))
 
 
 def test_nothing_goes_unless_the_archive_is_whole(

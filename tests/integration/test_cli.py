@@ -313,6 +313,24 @@ def test_published_data_and_predictions_become_a_run(
     assert (undeclared.code, "--label" in undeclared.err) == (2, True)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("datasets", "validate"),
+        ("datasets", "import", "gtfobins"),
+        ("datasets", "import", "redcode-exec"),
+        ("init",),
+    ],
+)
+def test_a_path_that_the_system_cannot_look_at_is_refused(
+    aegish: CommandLine, command: tuple[str, ...]
+) -> None:
+    """Its name is too long here; a folder that is closed to the user gives the same kind of error."""
+    refused = aegish.refused(*command, "x" * 300)
+    assert "cannot be" in refused
+    assert "File name too long" in refused
+
+
 def test_validate_lists_every_problem(aegish: CommandLine, tmp_path: Path) -> None:
     """Each problem has its line on stdout; the exit code is 1 for an error, 0 for a warning."""
     wrong = write_lines(
