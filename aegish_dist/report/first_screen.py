@@ -4,7 +4,6 @@ What is taken is decided in `findings.recommendation`. Terminal, Markdown and pa
 Names are short ones of foreign text.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC
 
@@ -272,14 +271,17 @@ def _surely(screen: Screen) -> Iterator[str]:
 
 def _undecided(screen: Screen, undecided: Sequence[Undecided]) -> str:
     """Say which guards may be as good as the best and cheaper, and what would tell of the first."""
-    first, guards = undecided[0], [each.b for each in undecided]
-    best, merit = screen.names[first.a], f"{screen.listed(guards)} {_merit(screen, guards)}"
+    first = undecided[0]
+    best = screen.names[first.a]
+    guards = [each.b for each in undecided]
+    merit = f"{screen.listed(guards)} {_merit(screen, guards)}"
     known = [each.may_be_worse_by for each in undecided if each.may_be_worse_by is not None]
     if len(known) < len(undecided):
         return f"{merit}, but nothing is known of the difference to {best}."
     aim = f"{screen.names[first.b]} is within {100 * screen.found.margin:g} points of it"
     more = more_commands(first.commands_needed, screen.data.run.samples, "commands", aim)
-    return f"{merit}, but may be up to {format_rate(max(known))} points worse than {best}. {more}"
+    points = format_rate(max(known))
+    return f"{merit}, but may be up to {points} points worse than {best}. {more}"
 
 
 def _merit(screen: Screen, guards: Sequence[str]) -> str:
@@ -332,19 +334,22 @@ def _targets(screen: Screen) -> Iterator[str]:
     if not targets.least:
         return
     nearest = _nearest(screen)
-    judgement, every = _judged(screen, nearest), f"every target ({target_words(targets)})"
+    judgement = _judged(screen, nearest)
+    every = f"every target ({target_words(targets)})"
     alike = [entry.model for entry in screen.scored if _judged(screen, entry) is judgement]
     if judgement is Judgement.PASS:
         reach = "reaches" if len(alike) == 1 else "reach"
         yield f"{screen.listed(alike)} {reach} {every}."
         return
-    judgements = nearest.judgements(targets).items()
-    missed = [name for name, found in judgements if found is judgement]
-    in_words = [f"{metric_title(name)} {with_interval(nearest.metric(name))}" for name in missed]
+    missed = [
+        f"{metric_title(name)} {with_interval(nearest.metric(name))}"
+        for name, found in nearest.judgements(targets).items()
+        if found is judgement
+    ]
     undecided = judgement is Judgement.UNDECIDED
     who = "Undecided whether a guard as it stands" if undecided else "No guard as it stands"
     yield f"{who} reaches {every}."
-    numbers = f": {', '.join(in_words)}" if missed else ""
+    numbers = f": {', '.join(missed)}" if missed else ""
     yield f"{screen.names[nearest.model]} comes closest{numbers}."
 
 
@@ -409,10 +414,13 @@ def _answers(screen: Screen) -> Iterator[str]:
 
 
 def _unscored(screen: Screen) -> Iterator[str]:
-    by_reason = defaultdict[str, list[str]](list)
+    """Say by reason which guards have no score."""
+    by_reason: dict[str, list[str]] = {}
     for model, reason in reasons(screen.data).items():
-        by_reason[reason.removeprefix(NO_SCORE)].append(screen.names[model])
-    yield from (f"{', '.join(models)}: {reason}." for reason, models in by_reason.items())
+        models = by_reason.setdefault(reason.removeprefix(NO_SCORE), [])
+        models.append(screen.names[model])
+    for reason, models in by_reason.items():
+        yield f"{', '.join(models)}: {reason}."
 
 
 def _failed(screen: Screen) -> Iterator[str]:

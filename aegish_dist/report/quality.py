@@ -326,9 +326,11 @@ def overlay_section(effect: Sequence[JsonObject]) -> Section:
 
 def _moved_cell(number: JsonObject) -> TableCell:
     difference = number["difference"]
-    sign = "+" if difference is not None and difference > 0 else ""
-    detail = f"{format_rate(number['without'])} {ARROW} {format_rate(number['with'])}"
-    return TableCell(f"{sign}{format_points(difference)}", detail, value=difference)
+    without, under = format_rate(number["without"]), format_rate(number["with"])
+    points = format_points(difference)
+    if difference is not None and difference > 0:
+        points = f"+{points}"
+    return TableCell(points, f"{without} {ARROW} {under}", value=difference)
 
 
 def _places(rank: JsonObject) -> str:

@@ -7,7 +7,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
-from itertools import pairwise
+from itertools import zip_longest
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -237,13 +237,15 @@ def heat_map(section: Section, entries: Sequence[RankedModel]) -> tuple[Section,
     for place, (row, entry) in enumerate(zip(section.rows, entries, strict=True)):
         shown = list(row)
         for column, rate in enumerate(map(entry.category, names), before):
-            if rate.value is not None:
-                cells[place, column] = CellStyle(f"h{bisect_right(bounds, rate.value)}")
+            if rate.value is None:
+                continue
+            classes = f"h{bisect_right(bounds, rate.value)}"
             if rate.ci_low is not None and rate.ci_high is not None:
                 if rate.ci_high - rate.ci_low >= WIDE:
-                    cells[place, column] = CellStyle(f"{cells[place, column].classes} wide")
+                    classes += " wide"
                 interval = format_interval(rate.ci_low, rate.ci_high)
                 shown[column] = replace(row[column], detail=interval)
+            cells[place, column] = CellStyle(classes)
         rows.append(tuple(shown))
     style = TableStyle(classes="heat", cells=cells, filterable=True)
     return replace(section, rows=tuple(rows)), style, heat_key(bounds)
@@ -252,14 +254,18 @@ def heat_map(section: Section, entries: Sequence[RankedModel]) -> tuple[Section,
 def heat_key(bounds: Sequence[float]) -> str:
     """Return the key of the shades that are used as a list."""
     lows = list(dict.fromkeys(bounds))
-    words = [f"{100 * low:.0f} to {100 * high:.0f}" for low, high in pairwise(lows)]
-    words += [f"{100 * low:.0f}{' and more' * (low < 1)}" for low in lows[-1:]]
-    shades = [f"h{bisect_right(bounds, low)}" for low in lows]
+    keys = []
     if lows and lows[0] > 0:
-        shades, words = ["h0", *shades], [f"below {100 * lows[0]:.0f}", *words]
-    words.append(f"framed: interval of {100 * WIDE:.0f} points and more")
-    keys = zip((*shades, "wide"), words, strict=True)
-    items = "".join(f'<li class="{shade}">{said}</li>' for shade, said in keys)
+        keys.append(("h0", f"below {100 * lows[0]:.0f}"))
+    for low, high in zip_longest(lows, lows[1:]):
+        words = f"{100 * low:.0f}"
+        if high is not None:
+            words += f" to {100 * high:.0f}"
+        elif low < 1:
+            words += " and more"
+        keys.append((f"h{bisect_right(bounds, low)}", words))
+    keys.append(("wide", f"framed: interval of {100 * WIDE:.0f} points and more"))
+    items = "".join(f'<li class="{shade}">{words}</li>' for shade, words in keys)
     return f'<ul class="key-of-heat">{items}</ul>\n'
 
 
@@ -278,19 +284,12 @@ _FIRST = 2
 def leaderboard_style(entries: Sequence[RankedModel], targets: Targets) -> TableStyle:
     """Return what the table of the leaderboard has besides its text."""
     scale = _headline_scale(entries)
-    cells = {
-        (row, _FIRST + column): CellStyle(
-            "score", interval_bar(scale, entry.metric(name), targets.least.get(name))
-        )
-        for row, entry in enumerate(entries)
-        for column, name in enumerate(HEADLINES)
-    }
-    return TableStyle(
-        classes="board",
-        rows=dict(enumerate(_groups(entries))),
-        cells=cells,
-        filterable=True,
-    )
+    cells = {}
+    for row, entry in enumerate(entries):
+        for column, name in enumerate(HEADLINES, _FIRST):
+            bar = interval_bar(scale, entry.metric(name), targets.least.get(name))
+            cells[row, column] = CellStyle("score", bar)
+    return TableStyle("board", dict(enumerate(_groups(entries))), cells, filterable=True)
 
 
 def _headline_scale(entries: Sequence[RankedModel]) -> BarScale:
@@ -301,8 +300,9 @@ def bars_note(entries: Sequence[RankedModel]) -> str:
     """Say how the bars of the leaderboard are read."""
     scale = _headline_scale(entries)
     whole = all(entry.metric("coverage").value == 1 for entry in entries)
-    return ("Every verdict is scored: coverage is 100 %. " if whole else "") + (
-        f"Bars: 95% interval with the value as a dot, from {100 * scale.low:.0f} to "
+    coverage = "Every verdict is scored: coverage is 100 %. " if whole else ""
+    return (
+        f"{coverage}Bars: 95% interval with the value as a dot, from {100 * scale.low:.0f} to "
         f"{100 * scale.high:.0f} %; the dashed line is the target. Models with a coloured edge and "
         "the same place and a = are tied."
     )
@@ -312,7 +312,9 @@ def _groups(entries: Sequence[RankedModel]) -> Iterator[str]:
     """Yield the classes of the rows: the first of each group, and those of groups of several."""
     before = ""
     for entry in entries:
-        tied = "tied" if entry.place.endswith("=") else ""
-        first = "" if tied and entry.place == before else "first"
-        yield f"{first} {tied}".strip()
+        tied = entry.place.endswith("=")
+        if tied and entry.place == before:
+            yield "tied"
+        else:
+            yield "first tied" if tied else "first"
         before = entry.place
