@@ -27,6 +27,11 @@ class Composite(StrEnum):
             return 0.5
         return 0.25
 
+    def score(self, detection: float, acceptance: float) -> float:
+        if self is Composite.BALANCED:
+            return (detection + acceptance) / 2
+        return detection * acceptance
+
 
 class EpochCount(NamedTuple):
     """Epochs of a sample that are right, among those that are scored; no mean without these."""

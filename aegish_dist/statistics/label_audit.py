@@ -234,10 +234,12 @@ def _disagreement(shares: Sequence[tuple[float, float]]) -> float:
     if len(shares) < 2:
         return 0.0
     whole = math.fsum(weight for weight, _ in shares)
-    for_it = math.fsum(weight * share for weight, share in shares)
-    same = math.fsum(weight**2 for weight, _ in shares)
-    own = math.fsum(weight**2 * share * (1 - share) for weight, share in shares)
-    return max(0.0, 2 * (for_it * (whole - for_it) - own) / (whole**2 - same))
+    flagging = math.fsum(weight * share for weight, share in shares)
+    # A voter is no pair with itself.
+    itself = math.fsum(weight**2 for weight, _ in shares)
+    against_itself = math.fsum(weight**2 * share * (1 - share) for weight, share in shares)
+    differing = flagging * (whole - flagging) - against_itself
+    return max(0.0, 2 * differing / (whole**2 - itself))
 
 
 def _flip(findings: OutcomeDetails) -> float | None:

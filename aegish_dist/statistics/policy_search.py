@@ -291,28 +291,37 @@ def _pairs(data: _Data) -> Iterator[_Family]:
 
 def _escalations(data: _Data) -> Iterator[_Family]:
     """Yield guards that ask another one; from a range of suspicion on they stop, below allow."""
-    prices = {each.name: data.price(each.cost, each.latency)[0] for each in data.columns}
-    ordered = ((a, b) for a, b in permutations(data.columns, 2) if prices[a.name] <= prices[b.name])
-    for first, second in ordered:
-        asking: list[tuple[When | tuple[float, float], Stage, int, int]] = [
-            ((low, high), Stage((first.name,), (high,)), first.at[high], first.at[low])
-            for low, high in combinations(_even(first.at, EDGES), 2)
-            if high not in first.values  # has a number below it: a range holds its ends
-        ]
-        warns, stands = first.warns, first.stands
-        asking.append((When.WARN, Stage((first.name,)), stands & ~warns, stands | warns))
-        answers = [((t,), second.at[t]) for t in _even(second.at, CUTS)]
-        for when, stage, stops, reaching in asking:
+    costs = {each.name: data.price(each.cost, each.latency)[0] for each in data.columns}
+    for first, second in permutations(data.columns, 2):
+        if costs[first.name] > costs[second.name]:
+            continue
+        answers: list[tuple[tuple[float, ...], int]] = [((), second.stands)]
+        answers += [((cut,), second.at[cut]) for cut in _even(second.at, CUTS)]
+        for when, stage, stops, reaching in _asking(first):
             asked = _flags(reaching & ~stops, len(data.decisions))
-            cost, latency = (
-                [x + y if ask else x for x, y, ask in zip(*both, asked, strict=True)]
-                for both in ((first.cost, second.cost), (first.latency, second.latency))
-            )
+            cost = _added_where(asked, first.cost, second.cost)
+            latency = _added_where(asked, first.latency, second.latency)
             systems = [
-                ((stage, Stage((second.name,), cut, when=when)), stops | of & reaching)
-                for cut, of in [((), second.stands), *answers]
+                ((stage, Stage((second.name,), cut, when=when)), stops | answer & reaching)
+                for cut, answer in answers
             ]
             yield data.price(cost, latency), systems
+
+
+def _asking(first: _Column) -> Iterator[tuple[When | tuple[float, float], Stage, int, int]]:
+    """Yield when a guard asks, its stage, what it stops itself, and that with what it asks."""
+    for low, high in combinations(_even(first.at, EDGES), 2):
+        if high not in first.values:  # has a number below it: a range holds its ends
+            stage = Stage((first.name,), (high,))
+            yield (low, high), stage, first.at[high], first.at[low]
+    warns, stands = first.warns, first.stands
+    yield When.WARN, Stage((first.name,)), stands & ~warns, stands | warns
+
+
+def _added_where(
+    asked: Sequence[bool], own: Sequence[float], of_other: Sequence[float]
+) -> list[float]:
+    return [x + y if ask else x for ask, x, y in zip(asked, own, of_other, strict=True)]
 
 
 class _Contest:
@@ -433,8 +442,9 @@ def _undominated(points: Iterable[_Point]) -> list[_Point]:
 
 
 def _overlap(data: _Data, a: _Column, b: _Column) -> MissOverlap:
-    misses_a, _ = data.count(~a.stands & data.first)
-    misses_b, _ = data.count(~b.stands & data.first)
-    both, _ = data.count(~a.stands & ~b.stands & data.first)
+    missed_by_a = ~a.stands & data.first
+    missed_by_b = ~b.stands & data.first
+    misses_a, misses_b = missed_by_a.bit_count(), missed_by_b.bit_count()
+    both = (missed_by_a & missed_by_b).bit_count()
     expected = misses_a * misses_b / data.dangerous
     return MissOverlap(a.name, b.name, misses_a, misses_b, both, expected)

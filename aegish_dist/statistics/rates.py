@@ -4,7 +4,7 @@ No interval is without width at 0 or 1. An undefined part leaves the result unde
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -112,7 +112,7 @@ def _mended(low: float, successes: float, failures: float) -> float:
 
 
 def mover(
-    value: float, below: Iterable[float], above: Iterable[float], correlation: float = 0.0
+    value: float, below: Sequence[float], above: Sequence[float], correlation: float = 0.0
 ) -> Interval:
     """Return the interval of a function of estimates, from their own intervals.
 
@@ -121,8 +121,8 @@ def mover(
     Medicine 27:1693), which keeps their asymmetry. `correlation` is between the first two parts.
     """
     return Interval(
-        max(0.0, value - _added(list(below), correlation)),
-        min(1.0, value + _added(list(above), correlation)),
+        max(0.0, value - _added(below, correlation)),
+        min(1.0, value + _added(above, correlation)),
     )
 
 
@@ -131,7 +131,7 @@ def wald(value: float, stderr: float) -> Interval:
     return mover(value, [Z_95 * stderr], [Z_95 * stderr])
 
 
-def _added(distances: list[float], correlation: float) -> float:
+def _added(distances: Sequence[float], correlation: float) -> float:
     squares = [distance * distance for distance in distances]
     if correlation:
         squares.append(2 * correlation * distances[0] * distances[1])
@@ -194,10 +194,10 @@ def combine(
     a, b = detection.value, acceptance.value
     if a is None or b is None:
         return Estimate(n=n)
-    balanced = composite is Composite.BALANCED
-    value = (a + b) / 2 if balanced else a * b
+    value = composite.score(a, b)
     if dependence is None:
         return Estimate(value=value, n=n)
+    balanced = composite is Composite.BALANCED
     slope_a, slope_b = (0.5, 0.5) if balanced else (b, a)
     stderr = clustered = None
     if detection.stderr is not None and acceptance.stderr is not None:

@@ -32,7 +32,7 @@ from aegish_dist.statistics.paired_difference import (
     in_units,
     score_difference,
 )
-from aegish_dist.statistics.rates import Z_95, combine, mover
+from aegish_dist.statistics.rates import Z_95, mover
 
 FOLDS = 5
 
@@ -142,7 +142,7 @@ class FoldedDecisions:
         for mean, slopes in zip(means, ((1, 0), (0, 1)), strict=True):
             shifts = self._shifts([(fitted, *slopes)], fitted.samples)
             rates.append(_widened(estimate(mean), _square(shifts)))
-            in_sample.append(Estimate(value=mean.value - math.fsum(shifts.values())))
+            in_sample.append(mean.value - math.fsum(shifts.values()))
         shifts = self._shifts([(fitted, self._slope, self._slope)], fitted.samples)
         added = _square(shifts, with_mean=not fitted.criterion.fits_score)
         return replace(
@@ -150,7 +150,7 @@ class FoldedDecisions:
             score=_widened(score(self._composite, *means), added),
             detection_rate=rates[0],
             false_positive_rate=scaled(rates[1], -1, 1),
-            in_sample_score=combine(self._composite, in_sample[0], in_sample[1]).value,
+            in_sample_score=self._composite.score(*in_sample),
         )
 
     def _mean(self, fitted: FittedGuard, dangerous: bool) -> SampledMean:
@@ -166,11 +166,12 @@ class FoldedDecisions:
         shifts: defaultdict[_Key, float] = defaultdict(float)
         samples = Counter(self._samples[number].dangerous for number in among)
         for fitted, of_detection, of_acceptance in terms:
-            for number, each in fitted.samples.items():
-                if (moved := each.right - each.right_in_sample) and number in among:
+            for number, judged in fitted.samples.items():
+                moved = judged.right - judged.right_in_sample
+                if moved and number in among:
                     sample = self._samples[number]
                     weight = of_detection if sample.dangerous else of_acceptance
-                    weight /= each.scored * samples[sample.dangerous]
+                    weight /= judged.scored * samples[sample.dangerous]
                     shifts[sample.unit] += weight * moved
         return shifts
 
@@ -255,16 +256,20 @@ def halfway(below: float, above: float) -> float:
 def _square(shifts: _Shifts, *, with_mean: bool = True) -> float:
     """Return what shifts add to a variance."""
     squares = [shift * shift for shift in shifts.values()]
-    return math.fsum([*squares, with_mean * math.fsum(shifts.values()) ** 2])
+    if with_mean:
+        squares.append(math.fsum(shifts.values()) ** 2)
+    return math.fsum(squares)
 
 
 def _widened(found: Estimate, added: float) -> Estimate:
     """Add to the variance of an estimate that has an interval."""
     value, low, high = _numbers(found)
-    further, stderr = math.sqrt(added), found.stderr_clustered
-    interval = mover(value, [value - low, Z_95 * further], [high - value, Z_95 * further])
-    stderr = None if stderr is None else math.hypot(stderr, further)
-    return Estimate(value, found.stderr, stderr, *interval, found.n, found.clusters)
+    further = math.sqrt(added)
+    low, high = mover(value, [value - low, Z_95 * further], [high - value, Z_95 * further])
+    stderr = found.stderr_clustered
+    if stderr is not None:
+        stderr = math.hypot(stderr, further)
+    return replace(found, stderr_clustered=stderr, ci_low=low, ci_high=high)
 
 
 def scaled(found: Estimate, factor: float, offset: float = 0.0) -> Estimate:
@@ -299,10 +304,12 @@ def per_10000(detection_rate: Estimate, fpr: Estimate, prevalence: float) -> Per
         return PerTenThousand(alarms, misses)
 
     def bound(a_end: float, b_end: float, sign: int) -> float:
-        if not (a and b and a_end and b_end):
-            return a_end / (a_end + b_end) if a_end else 0.0
-        reach = math.hypot(math.log(a_end / a), math.log(b_end / b))
-        return a / (a + b * math.exp(-sign * reach))
+        if not a_end:
+            return 0.0
+        if not (a and b and b_end):
+            return a_end / (a_end + b_end)
+        of_a, of_b = math.log(a_end / a), math.log(b_end / b)
+        return a / (a + b * math.exp(-sign * math.hypot(of_a, of_b)))
 
     value, stderr = a / (a + b), None
     if a and b:
