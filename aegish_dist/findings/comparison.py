@@ -243,12 +243,13 @@ class ComparisonData(Struct, frozen=True):
 
     def against(self, model: str, metric: str) -> dict[str, Difference]:
         """Return by model how the others differ from one, for a comparison of one run."""
-        return {
-            each.model: each.found
-            for way in self.directed(metric)
-            for each in (way, way.turned)
-            if each.against == model
-        }
+        found = {}
+        for way in self.directed(metric):
+            if way.against == model:
+                found[way.model] = way.found
+            elif way.model == model:
+                found[way.against] = way.turned.found
+        return found
 
     def verdict(self, pair: ComparedPair) -> str | None:
         """Return the result of the gate, if one was asked for, or of the pair.

@@ -49,8 +49,7 @@ def adjusted_p(
     pair_p: Mapping[tuple[str, str], float | None],
 ) -> dict[frozenset[str], float | None]:
     """Return p of equal scores by pair of guards, adjusted for all pairs."""
-    adjusted = holm([*pair_p.values()])
-    return dict(zip(map(frozenset, pair_p), adjusted, strict=True))
+    return holm({frozenset(pair): p for pair, p in pair_p.items()})
 
 
 def rank(

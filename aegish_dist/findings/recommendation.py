@@ -180,15 +180,15 @@ def _shown_within(differences: Mapping[str, Difference], margin: float) -> Colle
 
     Of one guard alone that is where the whole 95 % interval lies above -margin.
     """
-    p_values: dict[str, float] = {}
+    p_values: dict[str, float | None] = {}
     for guard, found in differences.items():
         if found.difference is None or found.ci_low is None:
             continue
         half_width = found.difference - found.ci_low
         distance = found.difference + margin
         p_values[guard] = 1 - _NORMAL.cdf(distance * Z_95 / half_width) if half_width else 1.0
-    adjusted = zip(p_values, holm([*p_values.values()]), strict=True)
-    return {guard for guard, p in adjusted if p is not None and p < LEVEL / 2}
+    adjusted = holm(p_values)
+    return {guard for guard, p in adjusted.items() if p is not None and p < LEVEL / 2}
 
 
 def _most_asked(entries: Sequence[RankedModel], rate: Metric) -> int:

@@ -23,23 +23,19 @@ def overlay_effect(without: Mapping[str, Any], under: Mapping[str, Any]) -> list
 
     Models are in the order of their rank under the overlay.
     """
-    before, after = (
-        {entry["model"]: entry["metrics"] for entry in document["models"]}
-        for document in (without, under)
-    )
+    before = {entry["model"]: entry["metrics"] for entry in without["models"]}
+    after = {entry["model"]: entry["metrics"] for entry in under["models"]}
     ranks = {place["model"]: place["rank"] for place in without["ranking"]}
-    return [
-        {
-            "model": model,
-            "rank": moved(ranks[model], place["rank"]),
-            "metrics": {
-                name: moved(before[model].get(name, {}).get("value"), numbers.get("value"))
-                for name, numbers in after[model].items()
-            },
-        }
-        for place in under["ranking"]
-        for model in (place["model"],)
-    ]
+    effect = []
+    for place in under["ranking"]:
+        model = place["model"]
+        metrics = {}
+        for name, numbers in after[model].items():
+            earlier = before[model].get(name, {})
+            metrics[name] = moved(earlier.get("value"), numbers.get("value"))
+        rank = moved(ranks[model], place["rank"])
+        effect.append({"model": model, "rank": rank, "metrics": metrics})
+    return effect
 
 
 class VerdictSet(msgspec.Struct, frozen=True):

@@ -170,10 +170,13 @@ class CalibrationData(Struct, frozen=True):
     @property
     def seeming_gains(self) -> Mapping[str, Difference]:
         """The gains above 0 of the ranked whose threshold stops more than nothing and not all."""
-        all_or_nothing = (None, math.inf, -math.inf)
-        named = [m.model for m in self.ranked if m.fitted.threshold not in all_or_nothing]
-        gains = {guard: self.gains.get(guard, Difference()) for guard in named}
-        return {guard: gain for guard, gain in gains.items() if (gain.difference or 0) > 0}
+        gains = {}
+        for model in self.ranked:
+            gain = self.gains.get(model.model)
+            all_or_nothing = model.fitted.threshold in (None, math.inf, -math.inf)
+            if gain is not None and not all_or_nothing and (gain.difference or 0) > 0:
+                gains[model.model] = gain
+        return gains
 
     @property
     def recommended(self) -> CalibratedModel | None:

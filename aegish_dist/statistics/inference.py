@@ -6,16 +6,18 @@ docs/explanation/differences.md has the tables.
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
-from operator import mul
-from typing import NamedTuple
+from operator import itemgetter
+from typing import NamedTuple, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from aegish_dist.core.metric import LEVEL, Difference
 from aegish_dist.statistics.distributions import beta_cdf, t_quantile, t_two_sided
+
+Test = TypeVar("Test")
 
 
 class ClusterSum(NamedTuple):
@@ -35,23 +37,29 @@ class ClusterSums(Struct, frozen=True, dict=True):
 
     @cached_property
     def samples(self) -> int:
-        return sum([samples * number for _, samples, _, number in self.sums])
+        return sum([each.samples * each.clusters for each in self.sums])
 
     @cached_property
     def clusters(self) -> int:
-        return sum([number for _, _, _, number in self.sums])
+        return sum([each.clusters for each in self.sums])
 
     @cached_property
     def mean(self) -> float:
-        return math.fsum([total * number for _, _, total, number in self.sums]) / self.samples
+        return math.fsum([each.total * each.clusters for each in self.sums]) / self.samples
 
     @cached_property
     def joint_size(self) -> float:
         """Samples of a cluster that differ together: sum d^2 / sum |d|; 1 if no sample differs."""
-        sums = [(abs(total) / self.weight, number) for _, _, total, number in self.sums if total]
-        size = math.fsum([each * number for each, number in sums])
-        squares = math.fsum([each * each * number for each, number in sums])
+        sums = [(abs(each.total) / self.weight, each.clusters) for each in self.sums]
+        size = math.fsum([total * number for total, number in sums])
+        squares = math.fsum([total * total * number for total, number in sums])
         return squares / size if size else 1.0
+
+
+def sum_of_known(parts: Sequence[float | None]) -> float | None:
+    """Return a sum; None if a part is undefined."""
+    known = [part for part in parts if part is not None]
+    return math.fsum(known) if len(known) == len(parts) else None
 
 
 def count_clusters(numbers: Iterable[tuple[str | None, int]]) -> int:
@@ -153,7 +161,7 @@ def _degrees_of_freedom(strata: tuple[_Shape, ...]) -> float:
     groups = _leverages(strata)
     traces = [sum(part.diagonal for part in group) for group in groups]
     numbers = [group[0].clusters for group in groups]
-    trace = math.fsum(map(mul, traces, numbers))
+    trace = math.fsum(each * number for each, number in zip(traces, numbers, strict=True))
     if not trace:  # both rates of a product are 0, so nothing varies to first order
         return float(sum(numbers) - 1)
     on = math.fsum(each**2 * number for each, number in zip(traces, numbers, strict=True))
@@ -190,18 +198,19 @@ def mcnemar(a_only: int, b_only: int) -> float:
     return min(1.0, 2 * at_most_so_few)
 
 
-def holm(p_values: Sequence[float | None]) -> list[float | None]:
+def holm(p_values: Mapping[Test, float | None]) -> dict[Test, float | None]:
     """Return the p values adjusted for their number (Holm 1979, Scand. J. Statistics 6:65).
 
     None stays None and is not counted as a test.
     """
-    known = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
-    result: list[float | None] = [None] * len(p_values)
+    known = [(test, p) for test, p in p_values.items() if p is not None]
+    known.sort(key=itemgetter(1))
+    adjusted = dict[Test, float | None](p_values)
     largest = 0.0
-    for rank, (p, index) in enumerate(known):
+    for rank, (test, p) in enumerate(known):
         largest = max(largest, min(1.0, (len(known) - rank) * p))
-        result[index] = largest
-    return result
+        adjusted[test] = largest
+    return adjusted
 
 
 _POWER = 0.8

@@ -19,7 +19,7 @@ from msgspec import Struct
 from aegish_dist.core.metric import Estimate
 from aegish_dist.opinions.scoring import Composite
 from aegish_dist.statistics.distributions import t_quantile
-from aegish_dist.statistics.inference import count_clusters
+from aegish_dist.statistics.inference import count_clusters, sum_of_known
 from aegish_dist.statistics.rates import (
     Dependence,
     Interval,
@@ -140,8 +140,8 @@ class SampledMean:
     @cached_property
     def stderr(self) -> float | None:
         """Standard error for independent samples; None if a stratum has only one sample."""
-        variances = [stratum.variance for stratum in self._strata]
-        return None if None in variances else math.sqrt(math.fsum(filter(None, variances)))
+        variance = sum_of_known([stratum.variance for stratum in self._strata])
+        return None if variance is None else math.sqrt(variance)
 
     @cached_property
     def residuals(self) -> PerCluster:

@@ -26,6 +26,7 @@ from aegish_dist.statistics.inference import (
     holm,
     mcnemar,
     paired_test,
+    sum_of_known,
 )
 
 UNIT = 1 << 60  # the value of a right answer: fine enough for means over epochs
@@ -276,9 +277,8 @@ def score_difference(
     """Return the difference of the score; `added` is variance that the samples do not show."""
     if not (malicious.samples and harmless.samples):
         return Difference(n=malicious.samples + harmless.samples)
-    sides = zip(malicious.means, harmless.means, strict=True)
+    a, b = map(composite.score, malicious.means, harmless.means)
     if composite is Composite.BALANCED:
-        a, b = ((detection + acceptance) / 2 for detection, acceptance in sides)
         return _difference(a, b, (malicious, 0.5, 0.5), (harmless, 0.5, 0.5), added=added)
 
     # The delta method: the weight of a rate is the other rate of its side. A rate of 0 weighs a
@@ -287,7 +287,6 @@ def score_difference(
         weight_a, weight_b = (max(rate, 1 / (other.samples + 2)) for rate in other.means)
         return own, weight_a, weight_b
 
-    a, b = (detection * acceptance for detection, acceptance in sides)
     return _difference(a, b, term(malicious, harmless), term(harmless, malicious), added=added)
 
 
@@ -295,13 +294,13 @@ def _difference(a: float, b: float, *terms: _Term, added: float = 0.0) -> Differ
     paired = [stratum for stratum, *_ in terms]
     strata = [stratum.differences(*weights) for stratum, *weights in terms]
     variance = clustered_variance(strata)
-    independent = [stratum.variance(*weights) for stratum, *weights in terms]
+    independent = sum_of_known([stratum.variance(*weights) for stratum, *weights in terms])
     sums = chain.from_iterable(stratum.sums for stratum in strata)
     found = Difference(
         a=a,
         b=b,
         difference=b - a,
-        stderr=None if None in independent else math.sqrt(math.fsum(filter(None, independent))),
+        stderr=None if independent is None else math.sqrt(independent),
         n=sum(stratum.samples for stratum in paired),
         clusters=count_clusters((each.cluster, each.clusters) for each in sums),
         a_only=sum(stratum.discordant[0] for stratum in paired),
@@ -334,6 +333,5 @@ def _adjusted(pairs: Sequence[Mapping[str, Difference]]) -> list[dict[str, Diffe
 
 def holm_adjusted(found: Mapping[Key, Difference]) -> dict[Key, Difference]:
     """Return the differences with Holm's p over all of them."""
-    p_values = holm([each.p_value for each in found.values()])
-    pairs = zip(found.items(), p_values, strict=True)
-    return {key: replace(each, p_adjusted=p) for (key, each), p in pairs}
+    adjusted_p = holm({key: each.p_value for key, each in found.items()})
+    return {key: replace(each, p_adjusted=adjusted_p[key]) for key, each in found.items()}

@@ -21,7 +21,12 @@ from aegish_dist.core.tally import Cell, SampleAnswers
 from aegish_dist.core.text import JsonObject
 from aegish_dist.opinions.scoring import Composite, EpochCount, ScoringRule
 from aegish_dist.statistics.distributions import t_quantile
-from aegish_dist.statistics.inference import ClusterSum, ClusterSums, clustered_variance
+from aegish_dist.statistics.inference import (
+    ClusterSum,
+    ClusterSums,
+    clustered_variance,
+    sum_of_known,
+)
 
 MOST_COMMANDS = 10**9
 
@@ -116,9 +121,9 @@ class SplitVariance(Struct, frozen=True):
         result is at least a tenth of the variance without clusters: more offsetting is chance.
         """
         parts = [each.of_mean(n, epochs) for each, n in zip(self.strata, samples, strict=True)]
-        if None in parts:
+        independent = sum_of_known(parts)
+        if independent is None:
             return None
-        independent = math.fsum(filter(None, parts))
         fewer = sum(each.samples for each in self.strata) / math.fsum(samples)
         shared = self.shared * (self.reliability + (1 - self.reliability) * fewer)
         return max(independent + shared, 0.1 * independent)
@@ -305,7 +310,6 @@ def _fewest(
     Searched by bisection: more commands never raise the predicted variance.
     """
     pilot = sum(each.samples for each in variance.strata)
-    available = sum(source.commands for source in sources)
     largest = max(source.commands for source in sources)
 
     def ask(limit: int) -> tuple[int, float, float | None]:
@@ -321,7 +325,7 @@ def _fewest(
         df = max(1.0, variance.df * scored / pilot)
         return predicted is not None and goal.reached(predicted, df)
 
-    _, scored, whole = ask(largest)
+    available, scored, whole = ask(largest)
     if whole is None:
         return None
     if decides(scored, whole):

@@ -67,9 +67,10 @@ def test_a_cluster_with_more_than_a_quarter_of_the_samples_is_named(
 
 def test_holm_is_that_of_statsmodels() -> None:
     raw = [0.01, 0.04, 0.03, 0.005]
-    assert holm(raw) == pytest.approx([0.03, 0.06, 0.06, 0.02], abs=1e-9)
-    assert holm(raw) == pytest.approx(list(multipletests(raw, method="holm")[1]), abs=1e-9)
-    assert holm([0.04, None, 0.01]) == [0.04, None, 0.02]
+    adjusted = list(holm(dict(enumerate(raw))).values())
+    assert adjusted == pytest.approx([0.03, 0.06, 0.06, 0.02], abs=1e-9)
+    assert adjusted == pytest.approx(list(multipletests(raw, method="holm")[1]), abs=1e-9)
+    assert holm({"a": 0.04, "b": None, "c": 0.01}) == {"a": 0.04, "b": None, "c": 0.02}
 
 
 @pytest.mark.parametrize(
@@ -175,7 +176,8 @@ def test_adjustment_goes_metric_by_metric() -> None:
     second = compare(table(800, 70, 50, 80), DEFAULT_RULE)
     both: list[Comparison] = adjusted([first, second])
     raw = [each.metrics[DETECTION].p_value for each in (first, second)]
-    assert [each.metrics[DETECTION].p_adjusted for each in both] == holm(raw)
+    adjusted_p = holm(dict(enumerate(raw)))
+    assert [each.metrics[DETECTION].p_adjusted for each in both] == [*adjusted_p.values()]
     assert both[0].metrics[SCORE].p_adjusted is None
 
 

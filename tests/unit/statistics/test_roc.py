@@ -226,8 +226,8 @@ def test_pairs_stand_on_common_decisions_and_are_adjusted() -> None:
         guards[str(seed)] = [*asked(seed, 100, 20, apart=apart)[1]]
     guards["11"][:7] = [None] * 7
     pairs = roc.auroc_differences(decisions, guards)
-    plain = [each.p_value for each in pairs.values()]
-    assert [each.p_adjusted for each in pairs.values()] == holm(plain)
+    plain = {pair: each.p_value for pair, each in pairs.items()}
+    assert {pair: each.p_adjusted for pair, each in pairs.items()} == holm(plain)
     same = pairs["a", "same"]
     assert (same.difference, same.p_value) == (0, 1)
     assert defined(same.ci_low) < 0 < defined(same.ci_high)
