@@ -9,7 +9,7 @@ import click
 
 from aegish_dist.cli import EXIT_INCONCLUSIVE, EXIT_WORSE
 from aegish_dist.cli.command import advanced, command
-from aegish_dist.cli.opinions import opinion_words, with_opinion, with_policies, with_suspicion
+from aegish_dist.cli.opinions import typed_words, with_opinion, with_policies, with_suspicion
 from aegish_dist.cli.options import (
     FiniteRange,
     OneOf,
@@ -193,7 +193,7 @@ def _print(
         if output:
             note_written(output)
         return
-    words = opinion_words()
+    words = typed_words("scoring", "overlay", "policy")
 
     def draw(**look: Any) -> str:
         table = render_comparison(data, form, all_pairs=all_pairs, **look)

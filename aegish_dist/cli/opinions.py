@@ -98,15 +98,16 @@ def refuse_an_opinion(of: str = "--snapshot", *further: str) -> None:
             raise click.UsageError(f"{of} has {what} of its own; leave out --{option}")
 
 
-def opinion_words() -> list[str]:
-    """Return the words of this command line that say what counts as right."""
+def typed_words(*options: str) -> list[str]:
+    """Return the words of this command line that set these options."""
     context = click.get_current_context()
     words = []
-    for name in ("scoring", "overlay", "policy"):
+    for option in options:
+        name = option.replace("-", "_")
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             given = context.params[name]
             for value in given if isinstance(given, tuple) else (given,):
-                words += [f"--{name}", str(value)]
+                words += [f"--{option}", str(value)]
     return words
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from aegish_dist.cli import EXIT_INCONCLUSIVE, EXIT_WORSE
 from aegish_dist.cli.command import Advanced, command
-from aegish_dist.cli.opinions import note_what_counts, with_opinion, with_policies
+from aegish_dist.cli.opinions import note_what_counts, typed_words, with_opinion, with_policies
 from aegish_dist.cli.options import (
     FiniteRange,
     OneOf,
@@ -38,6 +38,7 @@ from aegish_dist.findings.leaderboard import gated
 from aegish_dist.findings.provenance import may_be_judged
 from aegish_dist.findings.recommendation import TAKE_MARGIN
 from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES
 from aegish_dist.pipeline.report import ReportPart, report_data, report_grid
 from aegish_dist.pipeline.runs import chosen_models
 from aegish_dist.pipeline.store import Store
@@ -213,10 +214,19 @@ def report(
                 bounds=bounds,
                 take_margin=take_margin,
             )
+            data = replace(
+                data,
+                opinion_words=_opinion_words(data.snapshot.opinion, snapshot),
+                report_words=typed_words(
+                    "scoring", "targets", "overlay", "snapshot", "take-margin"
+                ),
+            )
             chosen_models(data.run, models, opinion.contenders)
             if form in _WITHOUT_WORDS:
                 overlaps = data.overlaps
-                note(*origins_in_words({name: name for name in overlaps}, overlaps))
+                note(
+                    *origins_in_words({name: name for name in overlaps}, overlaps, out_of_fold=True)
+                )
             draw: Callable[..., str | Iterator[str]]
             draw = partial(render, data, form, sections=sections)
             if form == "html":
@@ -225,6 +235,15 @@ def report(
     if in_browser and output is not None:
         _show_in_browser(output)
     return _exit_code(data, fail_under, models, by_value=fail_on == "value")
+
+
+def _opinion_words(opinion: Opinion | None, snapshot: int | None) -> list[str]:
+    """Return words for what counts as right here; a snapshot has its rule set of its own."""
+    if snapshot is None:
+        return typed_words("scoring", "targets", "overlay")
+    if opinion is None or opinion.rule.name not in RULES or opinion.rule.name == DEFAULT_RULE.name:
+        return []
+    return ["--scoring", opinion.rule.name]
 
 
 def page_path(workspace: Store, run_id: str) -> Path:

@@ -105,9 +105,10 @@ def _target(location: Location, labels: _Labels) -> TrueLabel:
 def read_dataset(path: Path) -> Draft:
     with Location(str(path)):
         is_there = path.exists()
+        form = format_of_checkout(path)
     if not is_there:
         raise DatasetError("no such file or folder", source=str(path))
-    if form := format_of_checkout(path):
+    if form:
         return read_format(form, path)
     if path.is_dir():
         return read_gtfobins(path)

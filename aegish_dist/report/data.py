@@ -80,6 +80,10 @@ class ReportData(Struct, frozen=True):
     """When the first and the last answer came; empty where none has a time."""
     is_current: bool = True
     """Whether the verdicts that count now are those of the snapshot."""
+    opinion_words: Sequence[str] = ()
+    """Words with which another command judges the verdicts as this report does."""
+    report_words: Sequence[str] = ()
+    """Words with which `report` shows the same again: those, or a snapshot, and the margin."""
 
     @property
     def ranked(self) -> list[RankedModel]:

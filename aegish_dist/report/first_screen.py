@@ -119,7 +119,7 @@ def details(data: ReportData) -> tuple[Fact, ...]:
         said["Targets"] = _targets(screen)
         said["To settle"] = _to_settle(screen)
     said |= {
-        "Policies": origins_in_words(screen.names, data.overlaps),
+        "Policies": origins_in_words(screen.names, data.overlaps, out_of_fold=True),
         "Answers": _answers(screen),
         "No score": _unscored(screen),
         "Failed": _failed(screen),
@@ -311,11 +311,12 @@ def _next(screen: Screen) -> Iterator[str]:
         return
     of_guard = ("--models", screen.found.take) if screen.found.take else ()
     its = "Its mistakes" if of_guard else "All mistakes"
-    yield f"{its}: `{command_line('verdicts', 'list', *run, '--wrong', *of_guard)}`."
+    judged = (*run, *data.opinion_words)
+    yield f"{its}: `{command_line('verdicts', 'list', *judged, '--wrong', *of_guard)}`."
     if screen.found.undecided:
         first = screen.found.undecided[0]
         pair = ("--models", f"{first.a},{first.b}", "--margin", f"{screen.found.margin:g}")
-        yield f"How many commands would tell: `{command_line('plan', *run, *pair)}`."
+        yield f"How many commands would tell: `{command_line('plan', *judged, *pair)}`."
 
 
 def to_plan(data: ReportData) -> list[str]:

@@ -11,13 +11,20 @@ from aegish_dist.report.layout import COMPARED_TITLES
 from aegish_dist.report.writing import format_count
 
 
-def origins_in_words(names: Mapping[str, str], overlaps: Mapping[str, Overlap]) -> Iterator[str]:
-    """Yield a sentence or two about each policy; names are of foreign text, by policy."""
+def origins_in_words(
+    names: Mapping[str, str], overlaps: Mapping[str, Overlap], *, out_of_fold: bool = False
+) -> Iterator[str]:
+    """Yield a sentence or two about each policy.
+
+    Args:
+        names: By policy, what it is called; foreign text.
+        out_of_fold: Whether the numbers out of fold stand in place of those on seen commands.
+    """
     for policy, found in overlaps.items():
-        yield f"{names[policy]}: {_origin_in_words(found)}"
+        yield f"{names[policy]}: {_origin_in_words(found, out_of_fold=out_of_fold)}"
 
 
-def _origin_in_words(found: Overlap) -> str:
+def _origin_in_words(found: Overlap, *, out_of_fold: bool) -> str:
     where = printable(found.run or "")
     too_good = "its numbers are too good if it was chosen on these commands."
     if found.kind is OriginKind.UNKNOWN:
@@ -28,7 +35,7 @@ def _origin_in_words(found: Overlap) -> str:
         return f"chosen in run {where}, on commands of other clusters."
     titles = [title for name, title in COMPARED_TITLES.items() if name in found.out_of_fold]
     better = "Its numbers here are too good."
-    if titles:
+    if titles and out_of_fold:
         better = f"{', '.join(titles)} and FPR are out of fold, all else is too good."
     return f"{fitted_in_words(found)}. {better}"
 

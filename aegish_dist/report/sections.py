@@ -146,18 +146,19 @@ def one_screen(data: ReportData, *, commands: bool = True) -> Report:
         commands: Whether those that show more stand below.
     """
     run = ("--run-id", data.run.run_id)
-    report = ("report", *run, *data.policy_options)
+    judged = (*run, *data.opinion_words)
+    report = ("report", *run, *data.report_words, *data.policy_options)
     steps = {
         "Everything": (*report, "--sections", "all"),
         "A page with every answer": (*report, "--open"),
     }
     if len(data.ranked) > 1 and data.recommendation.why is not Why.NO_SCORE:
-        steps["Several guards as one"] = ("policies", "search", *run)
+        steps["Several guards as one"] = ("policies", "search", *judged)
     advice = data.recommendation
     if data.run.samples < PILOT and not data.policy_options and not advice.undecided:
         models = ",".join(to_plan(data))
         if models:
-            plan = ("plan", *run, "--models", models, "--margin", "0.02")
+            plan = ("plan", *judged, "--models", models, "--margin", "0.02")
             steps["How many commands would decide"] = plan
     failed = operations.failures(data, brief=True).remarks[:2]
     below = [f"{fact.label}: {fact.text}" for fact in details(data)]

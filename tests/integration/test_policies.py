@@ -231,6 +231,11 @@ def test_every_form_says_that_a_policy_was_chosen_here(
     assert page.read_text().count(said) >= 2
     for form in ("csv", "csv-wide", "reference-json"):
         assert searched.ok("report", *both, "--format", form).err.count(said) == 2, form
+    swapped = "aegish score, DR, HA and FPR are out of fold"
+    assert swapped in " ".join(searched.ok("report", *both).out.split())
+    compared_here = " ".join(searched.ok("compare", "--models", A, *both).out.split())
+    assert swapped not in compared_here  # its numbers there are those of these commands
+    assert "Its numbers here are too good." in compared_here
     assert said in " ".join(searched.ok("calibrate", *both).out.split())
     assert "policy/best and lab/a are not judged" in " ".join(
         searched.ok("compare", "--models", A, *both).out.split()

@@ -71,6 +71,24 @@ def test_of_guards_that_are_about_as_good_the_cheapest_is_taken(four: CommandLin
     assert {each["command"] for each in listed} == {"c9", "c10", "c11"}
 
 
+def test_commands_to_type_keep_the_rules_of_the_screen(four: CommandLine, tmp_path: Path) -> None:
+    """And what they print is of the same rules: the list names them."""
+    overlay = tmp_path / "labels.toml"
+    change = 'dataset = "imported"\ncommand = "c1"\naction = "exclude"\nreason = "unclear"\n'
+    overlay.write_text(f'name = "mine"\nversion = 1\nauthor = "Ada"\n[[change]]\n{change}')
+    rules = ("--scoring", "aegish-legacy", "--overlay", overlay)
+    text = " ".join(four.ok("report", *rules, "--take-margin", "0.01").out.split())
+    kept = f"--scoring aegish-legacy --overlay {overlay}"
+    run = shlex.split(text.partition("verdicts list --run-id ")[2])[0]
+    assert f"verdicts list --run-id {run} {kept} --wrong" in text
+    assert f"report --run-id {run} {kept} --take-margin 0.01 --sections all" in text
+    assert f"policies search --run-id {run} {kept}" in text
+    snapshot = four.ok("aggregate", "--scoring", "aegish-legacy", "--json").json["snapshot_id"]
+    text = " ".join(four.ok("report", "--snapshot", snapshot).out.split())
+    assert f"verdicts list --run-id {run} --scoring aegish-legacy --wrong" in text
+    assert f"report --run-id {run} --snapshot {snapshot} --sections all" in text
+
+
 def test_a_smaller_margin_takes_the_best_and_says_who_is_undecided(four: CommandLine) -> None:
     found = four.ok("report", "--take-margin", "0.005", "--json").json["recommendation"]
     assert (found["take"], found["why"], found["margin"]) == ("lab/best", "best", 0.005)
