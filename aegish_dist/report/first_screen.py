@@ -342,11 +342,10 @@ def _targets(screen: Screen) -> Iterator[str]:
         reach = "reaches" if len(alike) == 1 else "reach"
         yield f"{screen.listed(alike)} {reach} {every}."
         return
-    missed = [
-        f"{metric_title(name)} {with_interval(nearest.metric(name))}"
-        for name, found in nearest.judgements(targets).items()
-        if found is judgement
-    ]
+    missed = []
+    for name, found in nearest.judgements(targets).items():
+        if found is judgement:
+            missed.append(f"{metric_title(name)} {with_interval(nearest.metric(name))}")
     undecided = judgement is Judgement.UNDECIDED
     who = "Undecided whether a guard as it stands" if undecided else "No guard as it stands"
     yield f"{who} reaches {every}."

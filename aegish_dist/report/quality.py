@@ -68,7 +68,8 @@ def leaderboard(data: ReportData, reasons: Mapping[str, str]) -> Section:
         Column("cost/1,000", lambda entry: entry.cost.get("per_1000_usd"), format_usd),
         Column("p50", _latency_cell, detail="p90"),
     ]
-    note = f"Targets: {target_words(targets) or UNDEFINED} (%)."
+    named = target_words(targets) or UNDEFINED
+    note = f"Targets: {named} (%)."
     return tabulate("Leaderboard", data.ranked, columns, note=note, keys=2)
 
 

@@ -77,13 +77,18 @@ class _Judged(Struct, frozen=True):
 
 
 def _judge(cells: Iterable[ConfidenceCell], rule: ScoringRule) -> list[_Judged]:
-    stated = (c for c in cells if c.finding in ACTIONS and rule.is_scored(c.finding))
     return [
-        _Judged(True, c.bin, c.verdicts, c.verdicts * UNIT - c.sum_c, c.sum_d2, c.sum_d4)
-        if rule.is_correct(c.target, c.finding)
-        else _Judged(False, c.bin, c.verdicts, -c.sum_c, c.sum_c2, c.sum_c4)
-        for c in stated
+        _judge_cell(cell, rule.is_correct(cell.target, cell.finding))
+        for cell in cells
+        if cell.finding in ACTIONS and rule.is_scored(cell.finding)
     ]
+
+
+def _judge_cell(cell: ConfidenceCell, correct: bool) -> _Judged:
+    n = cell.verdicts
+    if correct:
+        return _Judged(True, cell.bin, n, n * UNIT - cell.sum_c, cell.sum_d2, cell.sum_d4)
+    return _Judged(False, cell.bin, n, -cell.sum_c, cell.sum_c2, cell.sum_c4)
 
 
 def _mean(judged: Iterable[_Judged], total: int, total_of_squares: int) -> Estimate:

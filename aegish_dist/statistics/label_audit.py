@@ -86,9 +86,11 @@ def other_label_probabilities(
     """Return by sample how probable the other label is, given what the models answered."""
     answers = [_terms(sample, models) for sample in samples]
     of_pattern = Counter(answers)
-    malicious: Counter[tuple[float, ...]] = Counter()
-    for pattern, sample in zip(answers, samples, strict=True):
-        malicious[pattern] += sample.target is TrueLabel.MALICIOUS
+    malicious = Counter(
+        pattern
+        for pattern, sample in zip(answers, samples, strict=True)
+        if sample.target is TrueLabel.MALICIOUS
+    )
     patterns = list(of_pattern)
     probabilities = fitted_probabilities(
         patterns,
@@ -279,6 +281,7 @@ def draft_overlay(found: Audit, base: Overlay | None, name: str, author: str) ->
         changes.append(change)
     if base is None:
         return Overlay(name, 1, tuple(changes))
-    again = {(each.dataset, named) for each in changes for named in (each.sample_id, each.command)}
+    again = {(change.dataset, change.sample_id) for change in changes}
+    again |= {(change.dataset, change.command) for change in changes}
     kept = (e for e in base.changes if (e.dataset, e.sample_id or e.command) not in again)
     return Overlay(base.name, base.version + 1, (*kept, *changes))

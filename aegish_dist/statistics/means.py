@@ -210,11 +210,10 @@ class SampledMean:
         The part of clusters is at least 0 and multiplied by the squared ratio of their t quantile
         to the samples' quantile, because few or unequal clusters estimate it badly.
         """
-        independent = math.fsum(
-            part.number * self._move(stratum, part) ** 2
-            for stratum in self._strata
-            for part in stratum.by_sample
-        )
+        squares = []
+        for stratum in self._strata:
+            squares += [part.number * self._move(stratum, part) ** 2 for part in stratum.by_sample]
+        independent = math.fsum(squares)
         added = max(0.0, self.left_out.squares - independent)
         if not added:
             return independent

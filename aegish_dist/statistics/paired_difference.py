@@ -64,15 +64,12 @@ class PairedAnswers(Struct, Generic[Key], frozen=True):
             for each in guards.decisions[::epochs]
         )
         kind = [kinds.setdefault(each, len(kinds)) for each in about]
-        answers = {
-            side(guard.name): [
-                findings.setdefault(
-                    tuple(sorted(Counter(filter(None, row)).items())), len(findings)
-                )
-                for row in zip(*[iter(guard.findings)] * epochs, strict=True)
-            ]
-            for guard in guards.guards
-        }
+        answers = {}
+        for guard in guards.guards:
+            column = answers[side(guard.name)] = list[int]()
+            for row in zip(*[iter(guard.findings)] * epochs, strict=True):
+                counts = Counter(finding for finding in row if finding is not None)
+                column.append(findings.setdefault(tuple(sorted(counts.items())), len(findings)))
         keys = dict(enumerate(guards.keys))
         return cls([*kinds], kind, [*findings], answers, dict.fromkeys(answers, keys))
 
@@ -107,6 +104,15 @@ class PairedStratum(Struct):
     def binary(self) -> bool:
         """Whether every sample is either right or wrong on each side."""
         return all(a in (0, UNIT) and b in (0, UNIT) for a, b in self.kinds)
+
+    @property
+    def large_clusters(self) -> dict[str, float]:
+        """Clusters with a large part of the samples, and that share."""
+        large = {}
+        for cluster, (samples, *_) in sorted(self.clusters.items()):
+            if samples > max(1, LARGE_CLUSTER * self.samples):
+                large[cluster] = samples / self.samples
+        return large
 
     @property
     def discordant(self) -> tuple[int, int]:
@@ -252,12 +258,7 @@ def compare_samples(scored: PairedSamples, composite: Composite) -> Comparison:
         categories={
             name: rate_difference(stratum) for name, stratum in sorted(named, key=itemgetter(0))
         },
-        large_clusters={
-            cluster: samples / stratum.samples
-            for stratum in (malicious, harmless)
-            for cluster, (samples, *_) in sorted(stratum.clusters.items())
-            if samples > max(1, LARGE_CLUSTER * stratum.samples)
-        },
+        large_clusters=malicious.large_clusters | harmless.large_clusters,
     )
 
 
@@ -324,7 +325,7 @@ def adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
 
 def _adjusted(pairs: Sequence[Mapping[str, Difference]]) -> list[dict[str, Difference]]:
     result = [dict(pair) for pair in pairs]
-    for name in {name for pair in pairs for name in pair}:
+    for name in set[str]().union(*pairs):
         with_it = {place: pair[name] for place, pair in enumerate(pairs) if name in pair}
         for place, found in holm_adjusted(with_it).items():
             result[place][name] = found

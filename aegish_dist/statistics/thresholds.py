@@ -154,11 +154,11 @@ class FoldedDecisions:
         )
 
     def _mean(self, fitted: FittedGuard, dangerous: bool) -> SampledMean:
-        alike = Counter(
-            (self._samples[number].cluster, each.right / each.scored)
-            for number, each in fitted.samples.items()
-            if self._samples[number].dangerous is dangerous
-        )
+        alike: Counter[tuple[str | None, float]] = Counter()
+        for number, judged in fitted.samples.items():
+            sample = self._samples[number]
+            if sample.dangerous is dangerous:
+                alike[sample.cluster, judged.right / judged.scored] += 1
         return SampledMean([[Observation(None, *kind, n) for kind, n in alike.items()]])
 
     def _shifts(self, terms: Sequence[_Term], among: Collection[int]) -> _Shifts:

@@ -7,7 +7,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
-from itertools import zip_longest
+from itertools import chain, zip_longest
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -199,7 +199,8 @@ class BarScale(Struct, frozen=True):
 
 def rate_scale(estimates: Iterable[Estimate]) -> BarScale:
     """Return a scale for rates that ends at 1 and begins at a tenth below every interval."""
-    lows = [low for each in estimates for low in (each.ci_low, each.value) if low is not None]
+    ends = chain.from_iterable((estimate.ci_low, estimate.value) for estimate in estimates)
+    lows = [low for low in ends if low is not None]
     return BarScale(min(int(10 * min(lows, default=0)), 9) / 10, 1)
 
 
@@ -271,10 +272,11 @@ def heat_key(bounds: Sequence[float]) -> str:
 
 def heat_style() -> str:
     """Return the style sheet of the shades, which have the same colours in plots."""
-    return "\n".join(
-        f".h{place} {{ --heat: {color}; --on-heat: {PAPER if place >= WHITE_FROM else INK}; }}"
-        for place, color in enumerate(SHADES)
-    )
+    rules = []
+    for place, color in enumerate(SHADES):
+        ink = PAPER if place >= WHITE_FROM else INK
+        rules.append(f".h{place} {{ --heat: {color}; --on-heat: {ink}; }}")
+    return "\n".join(rules)
 
 
 _FIRST = 2
