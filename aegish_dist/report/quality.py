@@ -169,20 +169,12 @@ def _stderr_cell(entry: RankedModel) -> TableCell:
     return number_cell(score.stderr, format_points, "" if score.stderr is None else "plain")
 
 
-_WITH_STDERR = (
-    Metric.SCORE,
-    Metric.DETECTION_RATE,
-    Metric.ACCEPTANCE_RATE,
-    Metric.DETECTION_RATE_MACRO,
-)
-
-
 def standard_errors(data: ReportData) -> Section:
     """Return the standard errors of the headline metrics, plain and clustered."""
     titles = {**COMPARED_TITLES, Metric.DETECTION_RATE_MACRO: "DR macro"}
     columns = [MODEL]
-    for metric in _WITH_STDERR:
-        columns.append(Column(titles[metric], partial(_both_stderrs, metric), detail="clustered"))
+    for metric, title in titles.items():
+        columns.append(Column(title, partial(_both_stderrs, metric), detail="clustered"))
     note = (
         "Percentage points. Above: samples taken as independent, `stderr` in JSON and CSV. Below:"
         " clustered by binary, `stderr_clustered`."
@@ -190,7 +182,7 @@ def standard_errors(data: ReportData) -> Section:
     return tabulate("Standard errors", data.ranked, columns, note=note)
 
 
-def _both_stderrs(metric: Metric, entry: RankedModel) -> TableCell:
+def _both_stderrs(metric: str, entry: RankedModel) -> TableCell:
     found = entry.metric(metric)
     return number_cell(found.stderr, format_points, format_points(found.stderr_clustered))
 
@@ -261,10 +253,8 @@ def category_intervals(data: ReportData) -> Section:
 
 
 def _answers(target: TrueLabel, label: ScoredAnswer) -> Column:
-    def read(entry: RankedModel) -> float | None:
-        return entry.actions.get(target, {}).get(label)
-
-    return Column(f"{target} {label}", read, format_count)
+    title = f"{target} {label}"
+    return Column(title, lambda entry: entry.actions.get(target, {}).get(label), format_count)
 
 
 def answers(data: ReportData) -> Section:

@@ -163,16 +163,18 @@ class CommandVotes:
         self.scores = self._scores(p_other_label)  # the lists on which the command belongs
 
     def _scores(self, p_other_label: float) -> dict[AuditKind, float]:
-        missed_by_all = bool(self.correct) and not any(self.correct)
         disputed = _disagreement([(m.youden, share) for m, share in self.flags.items()])
         flipping = _mean(list(self.flips.values()))
-        listed = {
-            AuditKind.DOUBTFUL_LABELS: (bool(self.contradicting), p_other_label),
-            AuditKind.DISPUTED: (disputed > 0, disputed),
-            AuditKind.MISSED_BY_ALL: (missed_by_all, p_other_label),
-            AuditKind.FLIPPING: (flipping > 0, flipping),
-        }
-        return {kind: score for kind, (belongs, score) in listed.items() if belongs}
+        scores = {}
+        if self.contradicting:
+            scores[AuditKind.DOUBTFUL_LABELS] = p_other_label
+        if disputed > 0:
+            scores[AuditKind.DISPUTED] = disputed
+        if self.correct and not any(self.correct):
+            scores[AuditKind.MISSED_BY_ALL] = p_other_label
+        if flipping > 0:
+            scores[AuditKind.FLIPPING] = flipping
+        return scores
 
     def taken_for(self, label: TrueLabel) -> list[ModelReliability]:
         """Return the models that judge the command as this label in most epochs."""
@@ -180,20 +182,27 @@ class CommandVotes:
         return [model for model, share in self.flags.items() if side * (share - 0.5) > 0]
 
     def entry(self, kind: AuditKind) -> AuditedCommand:
-        votes = len(self.contradicting), len(self.taken_for(self.sample.target))
-        score, reason = self.scores[kind], self.reason(kind)
-        return AuditedCommand(self.sample, score, self.p_other_label, *votes, reason)
+        return AuditedCommand(
+            self.sample,
+            self.scores[kind],
+            self.p_other_label,
+            contradicting=len(self.contradicting),
+            agreeing=len(self.taken_for(self.sample.target)),
+            reason=self.reason(kind),
+        )
 
     def reason(self, kind: AuditKind) -> str:
         match kind:
             case AuditKind.DOUBTFUL_LABELS:
                 return self._contradiction
             case AuditKind.DISPUTED:
-                torn = [model for model, share in self.flags.items() if share == 0.5]
-                passing = self.taken_for(TrueLabel.HARMLESS)
-                flagging = self.taken_for(TrueLabel.MALICIOUS)
-                parts = (("flagged", flagging), ("let pass", passing), ("both", torn))
-                return "; ".join(f"{verb} by {_names(models)}" for verb, models in parts if models)
+                verbs = {
+                    "flagged": self.taken_for(TrueLabel.MALICIOUS),
+                    "let pass": self.taken_for(TrueLabel.HARMLESS),
+                    "both": [model for model, share in self.flags.items() if share == 0.5],
+                }
+                parts = [f"{verb} by {_names(models)}" for verb, models in verbs.items() if models]
+                return "; ".join(parts)
             case AuditKind.MISSED_BY_ALL:
                 models = len(self.correct)
                 whom = f"each of {models} models" if models > 1 else "the model"

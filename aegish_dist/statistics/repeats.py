@@ -294,8 +294,11 @@ def plan_repeats(
     variance: SplitVariance, sources: Sequence[Source], goal: Goal, max_epochs: int
 ) -> RepeatPlan:
     """Find the designs that reach a goal with 1 to `max_epochs` epochs."""
-    found = [(n, _fewest(variance, sources, goal, n)) for n in range(1, max_epochs + 1)]
-    designs = [Design(epochs, *each) for epochs, each in found if each is not None]
+    designs = []
+    for epochs in range(1, max_epochs + 1):
+        fewest = _fewest(variance, sources, goal, epochs)
+        if fewest is not None:
+            designs.append(Design(epochs, *fewest))
     designs.sort(key=lambda design: (not design.available, design.calls, design.epochs))
     endless = _fewest(variance, sources, goal, math.inf)
     available = sum(source.commands for source in sources)
