@@ -378,11 +378,12 @@ def _nearest(screen: Screen) -> RankedModel:
 def _to_settle(screen: Screen) -> Iterator[str]:
     """Say how many commands would judge the guard that comes nearest to the targets."""
     nearest, least = _nearest(screen), screen.data.targets.least
-    of_all = _judged(screen, nearest)
+    if _judged(screen, nearest) is not Judgement.UNDECIDED:
+        return
     for name, judgement in nearest.judgements(screen.data.targets).items():
         estimate = nearest.metric(name)
         known_spread = estimate.stderr_clustered or estimate.stderr  # none where all are alike
-        if not judgement == of_all == Judgement.UNDECIDED or not known_spread:
+        if judgement is not Judgement.UNDECIDED or not known_spread:
             continue
         needed = commands_to_judge(estimate, least[name])
         wanted = f"{metric_title(name)} {format_rate(least[name])}"

@@ -299,12 +299,12 @@ def score(
     """
     if detection is None or acceptance is None:
         return combine(composite, estimate(detection), estimate(acceptance))
-    sums = detection.residuals, acceptance.residuals
-    shared = len(sums[0].named.keys() & sums[1].named.keys())
+    of_detection, of_acceptance = detection.residuals, acceptance.residuals
+    shared = len(of_detection.named.keys() & of_acceptance.named.keys())
     dependence = Dependence(
         clusters=detection.clusters + acceptance.clusters - shared,
-        squares=(sums[0].squares, sums[1].squares),
-        products=sums[0].products(sums[1]),
+        squares=(of_detection.squares, of_acceptance.squares),
+        products=of_detection.products(of_acceptance),
         correlation=detection.correlation(acceptance),
     )
     return combine(composite, estimate(detection), estimate(acceptance), dependence)

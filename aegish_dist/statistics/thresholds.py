@@ -120,13 +120,12 @@ class FoldedDecisions:
         A row has a decision, whether the guard chosen without its fold stops it, and whether the
         one chosen with all folds does.
         """
-        counts: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
-        for each, stops, stopped in rows:
-            count = counts[each.sample]
-            count[0] += 1
-            count[1] += stops is each.dangerous
-            count[2] += stopped is each.dangerous
-        samples = {number: Judged(*count) for number, count in counts.items()}
+        scored, right, right_in_sample = Counter[int](), Counter[int](), Counter[int]()
+        for decision, stops, stopped in rows:
+            scored[decision.sample] += 1
+            right[decision.sample] += stops is decision.dangerous
+            right_in_sample[decision.sample] += stopped is decision.dangerous
+        samples = {n: Judged(scored[n], right[n], right_in_sample[n]) for n in scored}
         return self._estimated(FittedGuard(criterion, samples=samples))
 
     def _estimated(self, fitted: FittedGuard) -> FittedGuard:
