@@ -159,12 +159,11 @@ class _Leverage(NamedTuple):
 @lru_cache(maxsize=64)
 def _degrees_of_freedom(strata: tuple[_Shape, ...]) -> float:
     groups = _leverages(strata)
-    traces = [sum(part.diagonal for part in group) for group in groups]
-    numbers = [group[0].clusters for group in groups]
-    trace = math.fsum(each * number for each, number in zip(traces, numbers, strict=True))
+    traces = [(sum(part.diagonal for part in group), group[0].clusters) for group in groups]
+    trace = math.fsum(diagonal * number for diagonal, number in traces)
     if not trace:  # both rates of a product are 0, so nothing varies to first order
-        return float(sum(numbers) - 1)
-    on = math.fsum(each**2 * number for each, number in zip(traces, numbers, strict=True))
+        return float(sum(number for _, number in traces) - 1)
+    on = math.fsum(diagonal**2 * number for diagonal, number in traces)
     # sum over g != h of W_gh^2 = sum over k, l of (sum_g x_gk x_gl)^2 - sum_g (x_gk x_gl)^2
     products: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
     own: list[float] = []

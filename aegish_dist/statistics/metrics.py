@@ -153,8 +153,13 @@ def _bound(scored: ScoredTally, targets: Sequence[TrueLabel], *, best: bool) -> 
 
     A bound is a fact.
     """
-    covered = [scored.coverage[target] for target in targets]
-    rates = [fraction(e.correct + (e.planned - e.scored) * best, e.planned) for e in covered]
+    rates = []
+    for target in targets:
+        covered = scored.coverage[target]
+        right = covered.correct
+        if best:
+            right += covered.planned - covered.scored
+        rates.append(fraction(right, covered.planned))
     return rates[0] if len(rates) == 1 else combine(scored.rule.composite, rates[0], rates[1])
 
 
