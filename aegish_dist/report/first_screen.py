@@ -408,7 +408,7 @@ def _answers(screen: Screen) -> Iterator[str]:
     if any(widths):
         yield f"Every score is known to within {50 * max(widths):.1f} points at 95% confidence."
         if run.samples < PILOT:
-            yield "So few commands are a pilot: `aegish-dist plan` says how many would decide."
+            yield "So few commands are a pilot."
     if len(run.datasets) > 1:
         sets = ", ".join(f"{each.samples:,} of {each.name}" for each in run.datasets)
         yield f"All rates are of this mix: {sets}."
