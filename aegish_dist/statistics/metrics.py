@@ -54,7 +54,11 @@ class ScoredTally:
 
         Samples without a scored epoch are left out.
         """
-        return _observe(self._cells[target], self._share_right(label))
+        return self.observe(target, self._share_right(label))
+
+    def observe(self, target: TrueLabel, weigh: "_Weigh") -> list[Observation]:
+        """Return samples of a target, with what each is worth by what its epochs found."""
+        return _observe(self._cells[target], weigh)
 
     def _share_right(self, label: TrueLabel) -> "_Weigh":
         def share(findings: OutcomeDetails) -> Weighted | None:
