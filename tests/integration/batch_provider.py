@@ -161,6 +161,8 @@ class Bench(Struct):
         try:
             yield BatchContext(self.engine, thread, self._publish, worker, self.pace, self.work)
         finally:
+            # A call under way would take a connection from an engine that the test has left.
+            thread.submit(lambda: None).result(timeout=WITHIN_S)
             thread.shutdown()
 
     async def _publish(self, items: Sequence[Item]) -> None:
