@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from aegish_dist.pipeline.simulate import write_catalog
 from aegish_dist.simulator.server import SimulatorServer, run_forever
-from tests.batch_server.plan import BatchScenario, read_scenario
-from tests.batch_server.server import BatchSimulator
+from tests.batch_server.bill import SHARE
+from tests.batch_server.server import BatchScenario, BatchSimulator, read_scenario
 
-PRICED = ('wire = "openai"', 'wire = "anthropic"', 'wire = "google"')
+PRICED = ('wire = "openai"', 'wire = "anthropic"')
 
 
 @click.command(help=__doc__)
@@ -31,7 +31,7 @@ def main(*, port: int, latency: str | None, scenario: Path | None, catalog: Path
             write_catalog(unfinished, server.url, (), config.models)
             text = unfinished.read_text()
             for line in PRICED:
-                text = text.replace(line, f"{line}\nbatch_share = {config.batches.share}")
+                text = text.replace(line, f"{line}\nbatch_share = {SHARE}")
             unfinished.write_text(text)
             unfinished.rename(catalog)
 

@@ -16,8 +16,7 @@ from aiohttp import web
 
 from aegish_dist.simulator.bill import Tariff
 from aegish_dist.simulator.dialect import command_in, text_of
-from tests.batch_server.plan import BatchScenario
-from tests.batch_server.server import BatchSimulator
+from tests.batch_server.server import BatchScenario, BatchSimulator
 from tests.services import HOST
 
 POLL_S = 0.02
