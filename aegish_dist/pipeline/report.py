@@ -17,16 +17,16 @@ from aegish_dist.core.run import Run
 from aegish_dist.core.status import FailedCalls
 from aegish_dist.core.text import JsonObject, printable
 from aegish_dist.db.answers import TEXT_CHARS, read_grid
-from aegish_dist.db.counting import (
+from aegish_dist.db.counting import is_unchanged
+from aegish_dist.db.engine import transaction
+from aegish_dist.db.fleet import Fleet, ModelBlock, living_fleet
+from aegish_dist.db.progress import (
     answer_span,
     failed_kinds,
     failure_span,
     failures_by_time,
-    is_unchanged,
     unanswered_by_model,
 )
-from aegish_dist.db.engine import transaction
-from aegish_dist.db.fleet import Fleet, ModelBlock, living_fleet
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.verdict_reader import SqlScoring
 from aegish_dist.errors import ReportError

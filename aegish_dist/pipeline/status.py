@@ -34,10 +34,10 @@ from aegish_dist.core.status import (
     total_usd,
 )
 from aegish_dist.db.batches import batch_totals
-from aegish_dist.db.counting import Progress, costs_of, failed_kinds, model_progress
 from aegish_dist.db.engine import in_transaction, transaction
 from aegish_dist.db.fleet import Fleet, ModelBlock, living_fleet
 from aegish_dist.db.missing import newest_aggregation
+from aegish_dist.db.progress import Progress, costs_of, failed_kinds, model_progress
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import QueueError, StoreAwayError
 from aegish_dist.pipeline.batches.budget import is_out_of_money

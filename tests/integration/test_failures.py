@@ -11,9 +11,9 @@ from aegish_dist.core.model import CallParameters
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.status import FailedCalls
 from aegish_dist.core.verdict import CallError, Verdict
-from aegish_dist.db.counting import failed_kinds, unanswered_by_model
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.fleet import ModelBlock, report_worker
+from aegish_dist.db.progress import failed_kinds, unanswered_by_model
 from aegish_dist.db.runs import load_run
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.pipeline.report import report_data

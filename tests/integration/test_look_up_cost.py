@@ -7,8 +7,8 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
-from aegish_dist.db.counting import model_progress
 from aegish_dist.db.missing import FinishedModels, missing_items, save_retry
+from aegish_dist.db.progress import model_progress
 from aegish_dist.db.verdicts import insert_verdicts, look_up
 from tests.integration.samples import BLOCKED
 from tests.integration.stored_runs import StoredRun, a_run, store

@@ -1,4 +1,4 @@
--- The verdicts of one model of a run, counted: `db.counting`, `db.runs` and
+-- The verdicts of one model of a run, counted: `db.counting`, `db.progress`, `db.runs` and
 -- `db.verdict_reader` read these.
 --
 -- `:model` is the model's `run_models.id`. `{counts}` is the condition that a row of `verdict`

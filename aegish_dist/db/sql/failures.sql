@@ -1,4 +1,4 @@
--- When and why calls failed: `db.counting` reads these.
+-- When and why calls failed: `db.progress` reads these.
 
 -- name: failures_by_time
 -- Failed attempts of the models `:models` of the run `:run` and verdicts that ended without an

@@ -1,4 +1,4 @@
--- Items without a verdict: `db.missing` and `db.counting` read these.
+-- Items without a verdict: `db.missing` and `db.progress` read these.
 
 -- fragment: unanswered
 -- Condition that an item of a retry, `retried`, has no verdict yet.

@@ -16,7 +16,7 @@ from aegish_dist.core.run import Run
 from aegish_dist.core.status import BatchTotals
 from aegish_dist.core.verdict import Usage
 from aegish_dist.db.batches import batch_totals, lock_run, usage_of_answers
-from aegish_dist.db.counting import costs_of, model_progress
+from aegish_dist.db.progress import costs_of, model_progress
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import StoreError
 from aegish_dist.models.prices import ANSWER_TOKENS, fixed_characters, input_tokens
