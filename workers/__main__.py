@@ -22,8 +22,8 @@ from celery.bin.worker import worker  # noqa: E402
 
 import workers.pool  # noqa: E402
 import workers.tasks  # noqa: E402, F401
+from aegish_dist.broker.app import process_of  # noqa: E402
 from aegish_dist.broker.client import check_broker  # noqa: E402
-from aegish_dist.broker.process import process_of  # noqa: E402
 from aegish_dist.core.text import printable  # noqa: E402
 from aegish_dist.db.engine import open_engine  # noqa: E402
 from aegish_dist.db.schema import require_current  # noqa: E402

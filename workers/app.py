@@ -8,9 +8,8 @@ from celery.apps.worker import Worker
 from celery.utils.nodenames import default_nodename
 from celery.utils.text import str_to_list
 
-from aegish_dist.broker.app import create_app
+from aegish_dist.broker.app import create_app, process_of
 from aegish_dist.broker.messages import AGGREGATION_QUEUE, IDLE_QUEUE, is_pin
-from aegish_dist.broker.process import process_of
 from aegish_dist.errors import AegishError, ConfigError
 from aegish_dist.logs import configure_logging, get_logger
 from aegish_dist.settings import load_settings

@@ -10,9 +10,9 @@ from typing import Any
 
 from celery import bootsteps
 
+from aegish_dist.broker.app import process_of
 from aegish_dist.broker.client import publish
 from aegish_dist.broker.messages import is_pinned
-from aegish_dist.broker.process import process_of
 from aegish_dist.core.batches import BatchPace
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.engine import WORKER_REPLY_TIMEOUT_S, open_engine

@@ -20,6 +20,7 @@ from kombu import compression
 from kombu.common import QoS
 from kombu.exceptions import DecodeError
 
+from aegish_dist.broker.app import process_of
 from aegish_dist.broker.messages import (
     AGGREGATE,
     AGGREGATION_QUEUE,
@@ -28,7 +29,6 @@ from aegish_dist.broker.messages import (
     model_of,
     task_of,
 )
-from aegish_dist.broker.process import process_of
 from aegish_dist.logs import get_logger
 
 log = get_logger(__name__)

@@ -19,7 +19,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 from sqlalchemy.orm import Session
 
-from aegish_dist.broker.process import process_of
+from aegish_dist.broker.app import process_of
 from aegish_dist.db.engine import open_engine, reading
 from aegish_dist.db.fleet import ModelBlock, ModelBlocks, about_worker, forget_worker, report_worker
 from aegish_dist.db.missing import may_aggregate

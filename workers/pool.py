@@ -21,8 +21,8 @@ from billiard.einfo import ExceptionInfo
 from celery.concurrency.base import BasePool
 from celery.exceptions import Reject
 
+from aegish_dist.broker.app import process_of
 from aegish_dist.broker.messages import AGGREGATE, AGGREGATION_QUEUE, EVALUATE, run_of
-from aegish_dist.broker.process import process_of
 from aegish_dist.errors import AegishError
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.evaluate import Evaluator

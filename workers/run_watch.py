@@ -11,6 +11,7 @@ from celery import bootsteps
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
+from aegish_dist.broker.app import process_of, run_queue
 from aegish_dist.broker.client import depth
 from aegish_dist.broker.messages import (
     AGGREGATION_QUEUE,
@@ -18,7 +19,6 @@ from aegish_dist.broker.messages import (
     is_pinned,
     model_of,
 )
-from aegish_dist.broker.process import process_of, run_queue
 from aegish_dist.db.engine import RunChanges, in_transaction
 from aegish_dist.db.missing import FinishedModels, OpenModel, open_queues
 from aegish_dist.errors import QueueError, RefusedQueueError, StoreUnusableError

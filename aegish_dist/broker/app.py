@@ -1,15 +1,21 @@
-"""The Celery application of producers and workers; `celery.toml` has the reasons of its options."""
+"""The Celery application of producers and workers, and what a process holds on it.
 
+`celery.toml` has the reasons of Celery's own options.
+"""
+
+import ssl
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 from celery import Celery
 from kombu import Queue
 from kombu.transport import TRANSPORT_ALIASES
-from msgspec import toml
+from msgspec import Struct, toml
 
-from aegish_dist.broker.client import tls_of
-from aegish_dist.broker.messages import IDLE_QUEUE
-from aegish_dist.broker.process import Process
+from aegish_dist.broker.messages import AGGREGATION_QUEUE, IDLE_QUEUE
+from aegish_dist.core.text import JsonObject
 from aegish_dist.settings import EMBEDDED_BROKER_URL, Settings
 
 LEASE_S = 40.0
@@ -35,6 +41,22 @@ TRANSPORTS = {
 }
 """Names of our own transports and their classes, by the scheme of a broker's URL; RabbitMQ has
 kombu's. A process loads the class that it uses."""
+
+
+class Process(Struct):
+    """What a process holds on its application beside Celery's own options, typed."""
+
+    settings: Settings
+    queue_expires_s: int | None
+    """Seconds without a consumer after which the broker deletes a queue; None: never."""
+    queue_arguments: Mapping[str, Any] | None
+    """Of queues of models; None where the broker's own kind of queue is meant."""
+    remote_commands: Sequence[str]
+    """The commands of Celery that clients of the broker may send."""
+    database_url: str
+    """Empty where the settings name no database."""
+    calls_models: bool = True
+    """False for a worker that only aggregates, which `-Q` says."""
 
 
 def create_app(settings: Settings) -> Celery:
@@ -79,3 +101,45 @@ def create_app(settings: Settings) -> Celery:
     app.steps["consumer"].add("workers.consumer:PrefetchPerModel")
     app.steps["worker"].add("workers.batches:Batches")
     return app
+
+
+def process_of(app: Celery) -> Process:
+    """Return what the application was made with."""
+    process: Process = app.process
+    return process
+
+
+def run_queue(app: Celery, name: str) -> Queue:
+    """Return a queue of the broker's default exchange, with the arguments that all processes use.
+
+    RabbitMQ refuses to declare an existing queue with other arguments. The queue of aggregations
+    outlives every run, and a change of their type: it is a classic one. Its messages are sent
+    again when they are lost.
+    """
+    process = process_of(app)
+    arguments = None if name == AGGREGATION_QUEUE else process.queue_arguments
+    return Queue(name, durable=True, expires=process.queue_expires_s, queue_arguments=arguments)
+
+
+def tls_of(url: str) -> tuple[str, JsonObject | None]:
+    """Split a broker's URL into the URL without its query and the TLS options of its client.
+
+    Certificates are verified unless the `ssl_...` options of the query say otherwise. The options
+    are None for a URL without TLS.
+    """
+    # kombu by itself verifies no certificate of a Redis and no host name of a RabbitMQ, and it
+    # passes the options of a URL to RabbitMQ's client under names that only Redis's client knows.
+    parts = urlsplit(url)
+    if parts.scheme not in {"rediss", "amqps"}:
+        return url, None
+    options: JsonObject = dict(parse_qsl(parts.query))
+    requirement = ssl.VerifyMode[f"CERT_{options.pop('ssl_cert_reqs', 'required').upper()}"]
+    checked = options.pop("ssl_check_hostname", "true") == "true" and requirement != ssl.CERT_NONE
+    options["ssl_cert_reqs"] = requirement
+    if parts.scheme == "rediss":
+        options["ssl_check_hostname"] = checked
+    else:
+        options = {name.removeprefix("ssl_"): value for name, value in options.items()}
+        if checked:
+            options["server_hostname"] = None  # kombu puts the host of the URL there
+    return parts._replace(query="").geturl(), options

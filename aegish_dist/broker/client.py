@@ -1,14 +1,9 @@
 """The broker as commands use it: connections, publishing of items in batches, readings of queues.
 
 A command gives up after seconds; workers connect through Celery, which retries without end.
-
-kombu by itself verifies no certificate of a Redis and no host name of a RabbitMQ, and it passes the
-options of a URL to RabbitMQ's client under names that only the client of Redis knows: `tls_of`
-translates them.
 """
 
 import base64
-import ssl
 import time
 import uuid
 from collections import Counter
@@ -17,7 +12,6 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
 
 from amqp.exceptions import MessageNacked
 from celery import Celery
@@ -26,7 +20,7 @@ from kombu.exceptions import OperationalError
 from msgspec import Struct, field, json
 
 from aegish_dist.broker import messages
-from aegish_dist.broker.process import run_queue
+from aegish_dist.broker.app import run_queue
 from aegish_dist.core.text import JsonObject
 from aegish_dist.core.verdict import Item
 from aegish_dist.errors import QueueError
@@ -40,28 +34,6 @@ CLOSE_TIMEOUT_S = 1  # seconds to wait for the broker while a failed connection 
 
 CONNECT_POLICY = {"max_retries": 2, "interval_start": 0.1, "interval_step": 0.2, "timeout": 5}
 """Retries of kombu for a command; seconds."""
-
-
-def tls_of(url: str) -> tuple[str, JsonObject | None]:
-    """Split a broker's URL into the URL without its query and the TLS options of its client.
-
-    Certificates are verified unless the `ssl_...` options of the query say otherwise. The options
-    are None for a URL without TLS.
-    """
-    parts = urlsplit(url)
-    if parts.scheme not in {"rediss", "amqps"}:
-        return url, None
-    options: JsonObject = dict(parse_qsl(parts.query))
-    requirement = ssl.VerifyMode[f"CERT_{options.pop('ssl_cert_reqs', 'required').upper()}"]
-    checked = options.pop("ssl_check_hostname", "true") == "true" and requirement != ssl.CERT_NONE
-    options["ssl_cert_reqs"] = requirement
-    if parts.scheme == "rediss":
-        options["ssl_check_hostname"] = checked
-    else:
-        options = {name.removeprefix("ssl_"): value for name, value in options.items()}
-        if checked:
-            options["server_hostname"] = None  # kombu puts the host of the URL there
-    return parts._replace(query="").geturl(), options
 
 
 def broker_problem(error: Exception, blocked: str | None = None) -> QueueError:

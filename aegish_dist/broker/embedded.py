@@ -8,8 +8,8 @@ from celery import Celery
 from kombu.transport import memory
 from kombu.transport.virtual import Empty
 
+from aegish_dist.broker.app import run_queue
 from aegish_dist.broker.client import queue_depths
-from aegish_dist.broker.process import run_queue
 from aegish_dist.errors import QueueError
 
 

@@ -19,9 +19,9 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from aegish_dist.broker import client
+from aegish_dist.broker.app import process_of, run_queue
 from aegish_dist.broker.client import BATCH, check_broker, drop_waiting, publish, queue_depths
 from aegish_dist.broker.messages import ENQUEUED_AT, EVALUATE, queue_name
-from aegish_dist.broker.process import process_of, run_queue
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import Item

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, update
 
-from aegish_dist.broker.process import process_of
+from aegish_dist.broker.app import process_of
 from aegish_dist.core.run import RunPause
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import open_models

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from aegish_dist.broker.client import check_broker, publish, queue_depths, tls_of
+from aegish_dist.broker.app import tls_of
+from aegish_dist.broker.client import check_broker, publish, queue_depths
 from aegish_dist.broker.messages import queue_name
 from aegish_dist.core.verdict import Item
 from aegish_dist.errors import QueueError

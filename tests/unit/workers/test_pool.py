@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from aegish_dist.broker.app import Process
 from aegish_dist.broker.messages import AGGREGATION_QUEUE, queue_name
-from aegish_dist.broker.process import Process
 from aegish_dist.errors import RunHeldError, StoreError
 from aegish_dist.pipeline.caller import BlockedKeys
 from aegish_dist.settings import Settings

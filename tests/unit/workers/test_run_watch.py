@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from redis.exceptions import OutOfMemoryError
 from sqlalchemy.exc import SQLAlchemyError
 
+from aegish_dist.broker.app import process_of
 from aegish_dist.broker.client import publish
 from aegish_dist.broker.messages import AGGREGATION_QUEUE, IDLE_QUEUE, pin_name, queue_name
-from aegish_dist.broker.process import process_of
 from aegish_dist.core.model import Destination
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.engine import RunChanges
