@@ -76,7 +76,7 @@ def test_a_key_chooses_a_model_and_caps_its_cost(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "hush-hush-hush")
     monkeypatch.setenv("GROQ_API_KEY", "hush-hush-hush")
-    done = aegish.ok("init", "my run.toml", "--yes")
+    done = aegish.ok("init 'my run.toml' --yes")
     models = ["openai/gpt-5.1", FLOOR]
     assert run_file("my run.toml") == {"models": models, "limit": 50, "epochs": 1, "max-cost": 1.0}
     assert not Path("experiment-catalog.toml").exists()
@@ -87,7 +87,7 @@ def test_a_key_chooses_a_model_and_caps_its_cost(
         "aegish-dist submit --run-file 'my run.toml'",
         "aegish-dist report --open",
     ]
-    planned = aegish.ok("submit", "--run-file", "my run.toml", "--dry-run", "--limit", "1").err
+    planned = aegish.ok("submit --run-file 'my run.toml' --dry-run --limit 1").err
     assert "6 calls: 2 models x 3 samples x 1 epoch; 1 malicious, 2 harmless\n" in planned
 
 
@@ -106,7 +106,7 @@ def test_a_server_on_this_machine_gets_an_entry(
     first, *_ = commands(done.err)
     assert first == "export AEGISH_DIST_CATALOG=experiment-catalog.toml"
     monkeypatch.setenv("AEGISH_DIST_CATALOG", "experiment-catalog.toml")
-    planned = aegish.ok("submit", "--run-file", "experiment.toml", "--dry-run").err
+    planned = aegish.ok("submit --run-file experiment.toml --dry-run").err
     assert "unknown price" not in planned
 
 
@@ -166,7 +166,7 @@ def test_answers_are_asked_for_until_they_can_be_used(
     )
     answers = ["keyword", "ollama/x baseline/keyword", "none.csv", "mine.csv", "many", "2"]
     monkeypatch.setattr("sys.stdin", Terminal("\n".join(answers) + "\n"))
-    aegish.ok("datasets", "import", "table", "mine.csv")
+    aegish.ok("datasets import table mine.csv")
     with Path("mine.csv").open("a") as more:
         more.write("pwd,harmless,\n")
     done = aegish.ok("init")
@@ -174,7 +174,7 @@ def test_answers_are_asked_for_until_they_can_be_used(
     assert "mine: replaces 2 commands; earlier runs keep theirs\n" in done.err
     own = {"models": ["ollama/x", FLOOR], "dataset": ["mine"], "limit": 2, "epochs": 1}
     assert run_file() == own
-    planned = aegish.ok("submit", "--run-file", "experiment.toml", "--dry-run").err
+    planned = aegish.ok("submit --run-file experiment.toml --dry-run").err
     assert "4 calls: 2 models x 2 samples x 1 epoch; 1 malicious, 1 harmless\n" in planned
 
 
@@ -201,9 +201,9 @@ def test_a_server_that_never_ends_its_answer_is_left(here: CommandLine) -> None:
 
 def test_nothing_is_imported_for_a_file_that_cannot_be_written(aegish: CommandLine) -> None:
     Path("mine.csv").write_text("command,target,category\nls,harmless,\n")
-    said = aegish.refused("init", "none/run.toml", "--commands", "mine.csv")
+    said = aegish.refused("init none/run.toml --commands mine.csv")
     assert "none/run.toml cannot be written: No such file or directory" in said
-    assert "mine" not in aegish.ok("datasets", "list").out
+    assert "mine" not in aegish.ok("datasets list").out
 
 
 def test_nothing_is_overwritten_without_force(here: CommandLine) -> None:
@@ -211,11 +211,11 @@ def test_nothing_is_overwritten_without_force(here: CommandLine) -> None:
     assert "experiment-catalog.toml is there already" in here.refused("init")
     assert not Path("experiment.toml").exists()
     Path("bad.csv").write_text("command\nls\n")
-    assert "bad.csv" in here.refused("init", "--commands", "bad.csv", "--force")
+    assert "bad.csv" in here.refused("init --commands bad.csv --force")
     assert Path("experiment-catalog.toml").read_text() == "# mine\n"
     for no_file in (".", "-"):
         assert f"{no_file} is there already" in here.refused("init", no_file)
-    here.ok("init", "--force")
+    here.ok("init --force")
     assert "simulated" in Path("experiment-catalog.toml").read_text()
 
 
@@ -240,13 +240,13 @@ def test_a_page_is_written_and_opened(
         return found
 
     monkeypatch.setattr(webbrowser, "open", browse)
-    done = aegish.ok("report", "--open")
+    done = aegish.ok("report --open")
     page = tmp_path / f"report-{run}.html"
     assert opened == [page.as_uri()]
     assert "<html" in page.read_text()
     assert (f"no browser was found here: open {page} in one" in done.err) is not found
     monkeypatch.setattr("aegish_dist.cli.report.on_terminal", lambda **_: True)
-    done = aegish("report", "--format", "html")
+    done = aegish("report --format html")
     assert (done.code, done.out) == (2, "")
     assert done.err.endswith("html is for a browser: --open or -o report.html\n")
 
@@ -259,6 +259,6 @@ def test_a_narrow_list_of_runs_keeps_names_whole(
     monkeypatch.setenv("COLUMNS", str(width))
     for module in ("printing", "runs"):
         monkeypatch.setattr(f"aegish_dist.cli.{module}.on_terminal", lambda **_: True)
-    _, _, row = aegish.ok("runs", "list").out.splitlines()
+    _, _, row = aegish.ok("runs list").out.splitlines()
     assert "   demo-2   " in row
     assert len(row) <= width

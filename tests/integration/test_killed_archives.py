@@ -20,23 +20,17 @@ from tests.integration.test_archive import FIRST, SECOND, Facts, facts
 
 pytestmark = pytest.mark.long
 KILLS = 20
-OLD = ("runs", "prune", "--older-than", "1d", "--yes")
-Commands = dict[str, tuple[tuple[object, ...], tuple[str, ...]]]
-COMMANDS: Commands = {
-    "archive": (
-        ("runs", "archive", FIRST, "--delete", "--yes", "--to"),
-        ("part_folder", "write_files", "sync_folder", "delete_run", "delete_verdicts"),
+REMOVAL = "part_folder write_files sync_folder delete_run delete_verdicts"
+COMMANDS = [
+    (f"runs archive {FIRST} --delete --yes --to", REMOVAL),
+    ("runs prune --older-than 1d --yes --archive-to", REMOVAL),
+    (
+        "runs prune --older-than 1d --yes --completions --archive-to",
+        "part_folder sync_folder prune_completions require_archived prune_verdicts",
     ),
-    "prune": (
-        (*OLD, "--archive-to"),
-        ("part_folder", "write_files", "sync_folder", "delete_run", "delete_verdicts"),
-    ),
-    "prune completions": (
-        (*OLD, "--completions", "--archive-to"),
-        ("part_folder", "sync_folder", "prune_completions", "require_archived", "prune_verdicts"),
-    ),
-    "restore": (("runs", "restore"), ("save_run", "add_verdicts", "load_run", "settle")),
-}
+    ("runs restore", "save_run add_verdicts load_run settle"),
+]
+"""Each with functions at whose call it is killed."""
 
 
 def _calls(function: str, command: Callable[[], object]) -> int:
@@ -56,49 +50,47 @@ def _calls(function: str, command: Callable[[], object]) -> int:
     return calls
 
 
-def _kill(point: str, calls: int, words: tuple[object, ...]) -> int:
-    command = (sys.executable, "-m", "tests.chaos.killed", point, str(calls), *map(str, words))
+def _kill(point: str, calls: int, line: str, place: Path) -> int:
+    program = (sys.executable, "-m", "tests.chaos.killed", point, str(calls))
+    command = (*program, *line.split(), str(place))
     return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(("line", "points"), COMMANDS)
 def test_the_same_command_again_ends_well(
-    name: str, aegish: CommandLine, engine: Engine, tmp_path: Path
+    line: str, points: str, aegish: CommandLine, engine: Engine, tmp_path: Path
 ) -> None:
     """Nothing is lost or doubled, and no hidden folder stays, wherever the kill comes."""
-    words, points = COMMANDS[name]
     for run, label in ((FIRST, "a name"), (SECOND, "other")):
         said = {"test/a": DETAILED, "test/b": BLOCKED}
         stored_run(engine, said, run_id=run, name=label, models=("test/a", "test/b"))
-    before, folder, restores = _runs(aegish, engine), tmp_path / "kept", name == "restore"
+    before, folder, restores = _runs(aegish, engine), tmp_path / "kept", line == "runs restore"
+    place = folder
     if restores:
-        aegish.ok("runs", "archive", FIRST, "--to", folder, "--delete", "--yes")
-    words = (*words, folder / FIRST if restores else folder)
+        aegish.ok("runs archive", FIRST, "--to", folder, "--delete", "--yes")
+        place = folder / FIRST
     start = _runs(aegish, engine)
-    chance, killed = random.Random(8), 0
-    total = _calls("run", partial(aegish.ok, *words))
-    for number in range(KILLS + len(points)):
+    chance = random.Random(8)
+    total = _calls("run", partial(aegish.ok, line, place))
+    kills = [("run", chance.randrange(total)) for _ in range(KILLS)]
+    kills += [(point, 0) for point in points.split()]
+    for point, calls in kills:
         _put_back(aegish, engine, folder, before, restores=restores)
         assert _runs(aegish, engine) == start
-        point, calls = "run", chance.randrange(total)
-        if number >= KILLS:
-            point, calls = points[number - KILLS], 0
-        code = _kill(point, calls, words)
-        killed += code == -9
-        again = aegish(*words)
+        assert _kill(point, calls, line, place) == -9
+        again = aegish(line, place)
         done = restores and "is in this store with 6 of 6" in again.err
-        gone = name == "archive" and "no run" in again.err
+        gone = line.startswith("runs archive") and "no run" in again.err
         assert again.code == 0 or done or gone, (point, calls, again.err)
         if not restores:
             assert not [each for each in folder.iterdir() if each.name.startswith(".")]
-    assert killed == KILLS + len(points)
     _put_back(aegish, engine, folder, before, restores=False)
     assert _runs(aegish, engine) == before
 
 
 def _runs(aegish: CommandLine, engine: Engine) -> dict[str, Facts]:
     """Return what the runs of a store ask, their verdicts and their numbers."""
-    stored = [each["run_id"] for each in aegish.ok("runs", "--json").json]
+    stored = [each["run_id"] for each in aegish.ok("runs --json").json]
     return {run_id: facts(aegish, engine, run_id) for run_id in sorted(stored)}
 
 
@@ -107,9 +99,9 @@ def _put_back(
 ) -> None:
     """Have the store, and the folder of archives, as they were before the command."""
     if restores:
-        aegish.ok("runs", "delete", FIRST, "--yes")
+        aegish.ok("runs delete", FIRST, "--yes")
         return
     for place in sorted(folder.iterdir()):
-        aegish("runs", "restore", place)
+        aegish("runs restore", place)
     assert row_counts(engine)["runs"] == len(before)
     rmtree(folder)

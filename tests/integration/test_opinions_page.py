@@ -25,12 +25,12 @@ def reader(aegish: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.chdir(tmp_path)
     for name, content in FILES.items():
         Path(name).write_text(content, encoding="utf-8")
-    aegish.ok("verdicts", "import", "verdicts.jsonl", "--name", "demo")
+    aegish.ok("verdicts import verdicts.jsonl --name demo")
     return aegish
 
 
 def metrics(aegish: CommandLine, *options: str) -> dict[str, float]:
-    (model,) = aegish.ok("aggregate", "--json", *options).json["models"]
+    (model,) = aegish.ok("aggregate --json", *options).json["models"]
     return {name: numbers["value"] for name, numbers in model["metrics"].items()}
 
 
@@ -40,7 +40,7 @@ def report(aegish: CommandLine, *options: object) -> Any:
 
 def test_every_command_of_the_page_works(reader: CommandLine) -> None:
     assert len(COMMANDS) == 4
-    shown = [" ".join(reader.ok(*command).out.split()) for command in COMMANDS]
+    shown = [reader.ok(*command).unwrapped for command in COMMANDS]
     assert "judged by ask-the-user v1." in shown[0]
     assert "aegish score \N{GREATER-THAN OR EQUAL TO} 60.0, accuracy" in shown[1]
     assert "Effect of the overlay" in shown[2]
@@ -55,7 +55,7 @@ def test_a_rule_set_of_a_file_scores(reader: CommandLine) -> None:
 
 
 def test_a_shown_rule_set_is_a_file(reader: CommandLine) -> None:
-    Path("whole.toml").write_text(reader.ok("scoring", "show", "ask-the-user.toml").out)
+    Path("whole.toml").write_text(reader.ok("scoring show ask-the-user.toml").out)
     whole, own = (report(reader, "--scoring", n) for n in ("whole.toml", "ask-the-user.toml"))
     assert whole["snapshot"] == own["snapshot"]
 
@@ -88,8 +88,8 @@ def test_the_effect_of_the_overlay_is_that_of_the_page(reader: CommandLine) -> N
 
 
 def test_a_snapshot_has_its_own_opinion(reader: CommandLine) -> None:
-    snapshot = reader.ok("aggregate", "--json").json["snapshot_id"]
-    done = reader("report", "--snapshot", snapshot, "--overlay", "labels.toml")
+    snapshot = reader.ok("aggregate --json").json["snapshot_id"]
+    done = reader("report --snapshot", snapshot, "--overlay", "labels.toml")
     assert done.code == 2
     assert "leave out --overlay" in done.err
 
@@ -97,13 +97,13 @@ def test_a_snapshot_has_its_own_opinion(reader: CommandLine) -> None:
 def test_changes_of_other_datasets_are_noted(reader: CommandLine) -> None:
     text = Path("labels.toml").read_text(encoding="utf-8")
     Path("labels.toml").write_text(text.replace('"shell"', '"other"', 1), encoding="utf-8")
-    done = reader.ok("aggregate", "--overlay", "labels.toml")
+    done = reader.ok("aggregate --overlay labels.toml")
     assert "1 of 2 changes is of samples that run" in done.err
     assert "and overlay 'labels-checked' version 1" in done.out
 
 
 def test_rule_sets_are_listed(aegish: CommandLine) -> None:
-    listed = aegish.ok("scoring", "list", "--json").json
+    listed = aegish.ok("scoring list --json").json
     assert [each["name"] for each in listed][:2] == ["aegish-5.3", "aegish-refined"]
-    text = aegish.ok("scoring", "list").out
+    text = aegish.ok("scoring list").out
     assert all(each["fingerprint"] in text for each in listed)

@@ -99,11 +99,11 @@ def test_nothing_more_is_expected_of_an_import(
 ) -> None:
     assert run_status(engine, run_id).state is State.COMPLETE
     for options in ((), ("--watch",)):
-        shown = aegish.ok("status", "--run-id", run_id, *options)
+        shown = aegish.ok("status --run-id", run_id, *options)
         assert "resume" not in shown.err + shown.out
         assert "retry" not in shown.err + shown.out
         assert f"Run {run_id}: complete" in shown.out
-    document = aegish.ok("status", "--run-id", run_id, "--json").json
+    document = aegish.ok("status --run-id", run_id, "--json").json
     assert (document["origin"], document["state"], document["missing"]) == ("import", "complete", 0)
 
 

@@ -23,13 +23,13 @@ def aegish(aegish: CommandLine, tmp_path: Path) -> CommandLine:
         for model in ("acme/guard", HOSTILE)
         for n, target in enumerate(["malicious"] * 4 + ["harmless"] * 4)
     ]
-    aegish.ok("verdicts", "import", write_lines(tmp_path / "v.jsonl", *lines), "--name", HOSTILE)
+    aegish.ok("verdicts import", write_lines(tmp_path / "v.jsonl", *lines), "--name", HOSTILE)
     return aegish
 
 
 def test_each_plot_is_a_file_in_each_format(aegish: CommandLine, tmp_path: Path) -> None:
     folder = tmp_path / "new" / "figures"
-    done = aegish.ok("plots", "-o", folder, "--format", "vega,svg,pdf,png", "--only",
+    done = aegish.ok("plots -o", folder, "--format", "vega,svg,pdf,png", "--only",
                      "ranking,roc,score-by-cost")  # fmt: skip
     names = [f"{name}.{end}" for name in ("ranking", "roc")
              for end in ("svg", "png", "pdf", "vl.json")]  # fmt: skip
@@ -44,7 +44,7 @@ def test_each_plot_is_a_file_in_each_format(aegish: CommandLine, tmp_path: Path)
 
 
 def test_plots_are_listed_without_a_store(aegish: CommandLine) -> None:
-    listed = aegish.ok("plots", "--list").out.splitlines()
+    listed = aegish.ok("plots --list").out.splitlines()
     assert len(listed) == 4
     assert all("  " in line and line.endswith(".") for line in listed)
 
@@ -54,21 +54,21 @@ def test_nothing_is_stored_for_a_folder_that_cannot_be_made(
 ) -> None:
     (tmp_path / "file").touch()
     stored = row_counts(engine)
-    said = aegish.refused("plots", "--only", "ranking", "-o", tmp_path / "file" / "below")
+    said = aegish.refused("plots --only ranking -o", tmp_path / "file" / "below")
     assert "below cannot be written" in said
     assert row_counts(engine) == stored
 
 
 def test_wrong_words_are_refused(aegish: CommandLine, tmp_path: Path) -> None:
-    done = aegish("plots", "--only", "pie")
+    done = aegish("plots --only pie")
     assert done.code == 2
     assert "'pie' is no plot: choose from ranking, score-by-cost" in done.err
     replaced = ("score-by-latency", "detection-by-acceptance", "systems", "reliability")
     for name in (*replaced, "differences"):
-        assert f"'{name}' is no plot" in aegish("plots", "--only", name).err
-    assert aegish("plots", "--format", "gif").code == 2
-    assert aegish("plots", "--snapshot", 1, "--scoring", "aegish-legacy").code == 2
-    done = aegish("plots", "--only", "score-by-cost", "-o", tmp_path / "none")
+        assert f"'{name}' is no plot" in aegish("plots --only", name).err
+    assert aegish("plots --format gif").code == 2
+    assert aegish("plots --snapshot", 1, "--scoring", "aegish-legacy").code == 2
+    done = aegish("plots --only score-by-cost -o", tmp_path / "none")
     assert done.code == 1
     assert (
         "has no data for these plots: score-by-cost: no model has both cost and aegish score"
@@ -76,22 +76,22 @@ def test_wrong_words_are_refused(aegish: CommandLine, tmp_path: Path) -> None:
     )
     assert not (tmp_path / "none").exists()
     (tmp_path / "file").touch()
-    assert aegish("plots", "-o", tmp_path / "file").code == 2
+    assert aegish("plots -o", tmp_path / "file").code == 2
 
 
 def test_without_the_package_specifications_are_written_all_the_same(
     aegish: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    done = aegish("plots", "-o", tmp_path / "figures")
+    done = aegish("plots -o", tmp_path / "figures")
     assert done.code == 1
     assert "pip install 'aegish-dist[plots]'" in done.err
     assert not (tmp_path / "figures").exists()
-    aegish.ok("plots", "-o", tmp_path / "figures", "--format", "vega", "--only", "ranking")
+    aegish.ok("plots -o", tmp_path / "figures", "--format", "vega", "--only", "ranking")
 
 
 def test_a_policy_is_drawn_among_the_models(aegish: CommandLine, tmp_path: Path) -> None:
     policy = tmp_path / "any.toml"
     policy.write_text('name = "both"\nversion = 1\ncombine = "any"\nguards = ["acme/guard"]\n')
-    aegish.ok("plots", "--only", "ranking", "--format", "vega", "--policy", policy, "-o", tmp_path)
+    aegish.ok("plots --only ranking --format vega --policy", policy, "-o", tmp_path)
     assert "policy/both" in (tmp_path / "ranking.vl.json").read_text()

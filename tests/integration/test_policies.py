@@ -39,14 +39,14 @@ def lines(wary: str = "BLOCK") -> Iterator[dict[str, Any]]:
 
 @pytest.fixture
 def searched(aegish: CommandLine, tmp_path: Path) -> CommandLine:
-    aegish.ok("verdicts", "import", "--name", "two", write_lines(tmp_path / "v.jsonl", *lines()))
+    aegish.ok("verdicts import --name two", write_lines(tmp_path / "v.jsonl", *lines()))
     return aegish
 
 
 def test_the_best_system_asks_a_second_guard_about_what_the_first_allows(
     searched: CommandLine,
 ) -> None:
-    found = searched.ok("policies", "search", "--run-id", "two", "--json").json
+    found = searched.ok("policies search --run-id two --json").json
     assert (found["models"], found["models_left_out"]) == ([A, B], [KEYWORD, HALF])
     assert (found["decisions"], found["left_out"], found["winner"]) == (80, 0, "system")
     system, single = found["system"], found["with_threshold"]
@@ -66,7 +66,7 @@ def test_a_screen_has_the_system_beside_single_guards(
     searched: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    shown = searched.ok("policies", "search").out
+    shown = searched.ok("policies search").out
     rows = shown.splitlines()
     assert len(rows) <= 45
     assert max(map(len, rows)) <= 100
@@ -77,22 +77,22 @@ def test_a_screen_has_the_system_beside_single_guards(
     assert "median of 1 pair" in shown
     assert "lab/half with 40 of 80 scored" in " ".join(shown.split())
     blameless = ("--models", f"{A},{KEYWORD}")  # one misses nothing: none in common is expected
-    assert "miss the same" not in searched.ok("policies", "search", *blameless).out
+    assert "miss the same" not in searched.ok("policies search", *blameless).out
 
 
 def test_the_winner_is_written_once_and_explained(searched: CommandLine, tmp_path: Path) -> None:
     path = tmp_path / "my winner.toml"
-    done = searched.ok("policies", "search", "--write", path)
+    done = searched.ok("policies search --write", path)
     assert f"written to {path}" in done.err
     policy = read_policy(path)
     assert (policy.name, policy.guards) == ("my-winner", [A, B])
     before = path.read_text()
-    assert "edited by hand" in searched.refused("policies", "search", "--write", path)
+    assert "edited by hand" in searched.refused("policies search --write", path)
     assert path.read_text() == before
-    told = searched.ok("policies", "explain", path, path).out
+    told = searched.ok("policies explain", path, path).out
     assert told.count("Policy 'my-winner', version 1") == 2
     assert "lab/b is asked where the suspicion so far is from -0.5 to 1.0." in told
-    assert "none.toml" in searched.refused("policies", "explain", path, "none.toml")
+    assert "none.toml" in searched.refused("policies explain", path, "none.toml")
 
 
 def test_bounds_leave_cheaper_systems_or_none(searched: CommandLine, tmp_path: Path) -> None:
@@ -115,16 +115,16 @@ def test_bounds_leave_cheaper_systems_or_none(searched: CommandLine, tmp_path: P
 
 
 def test_a_report_within_bounds_names_the_best_system(searched: CommandLine) -> None:
-    found = " ".join(searched.ok("report", "--max-cost-per-1000", "4").out.split())
+    found = searched.ok("report --max-cost-per-1000 4").unwrapped
     system, gain = found.split("With a system: ")[1].split(" The system's score is ")
     assert system.startswith("lab/a (WARN); on WARN, ALLOW ≤ 0.5: lab/b. Score 100.0")
     assert "$3.00 per 1,000 commands" in system
     assert gain.startswith("+12.5 points [")
-    none = searched.ok("report", "--max-p95-ms", "50").out
+    none = searched.ok("report --max-p95-ms 50").out
     assert "With a system: None keeps to the bounds" in none
     assert "With a system" not in searched.ok("report").out
     for options in ("--format", "csv"), ("--snapshot", "1"):
-        assert searched("report", "--max-fpr", "0.1", *options).code == 2
+        assert searched("report --max-fpr 0.1", *options).code == 2
 
 
 def test_few_unknown_costs_count_as_the_mean_and_are_named(
@@ -135,7 +135,7 @@ def test_few_unknown_costs_count_as_the_mean_and_are_named(
         told = list(lines())
         for each in [each for each in told if each["model"] == model][:number]:
             del each["cost_usd"]
-        aegish.ok("verdicts", "import", write_lines(tmp_path / "v.jsonl", *told))
+        aegish.ok("verdicts import", write_lines(tmp_path / "v.jsonl", *told))
         search = "policies", "search", "--models", model
         found = aegish.ok(*search, "--json").json
         cost = pytest.approx(10) if model == A else None
@@ -147,14 +147,14 @@ def test_few_unknown_costs_count_as_the_mean_and_are_named(
 
 def test_a_search_without_numbers_advises_the_other_suspicion(searched: CommandLine) -> None:
     for models in (), ("--models", A):
-        said = searched.refused("policies", "search", "--suspicion", "native", *models)
+        said = searched.refused("policies search --suspicion native", *models)
         assert "`--suspicion stated-confidence` takes the confidence" in said
 
 
 def test_made_up_answers_are_called_that(aegish: CommandLine, tmp_path: Path) -> None:
     told = [each | {"simulated": True} for each in lines()]
-    aegish.ok("verdicts", "import", write_lines(tmp_path / "v.jsonl", *told))
-    assert "made up by the simulator" in aegish.ok("policies", "search").out
+    aegish.ok("verdicts import", write_lines(tmp_path / "v.jsonl", *told))
+    assert "made up by the simulator" in aegish.ok("policies search").out
 
 
 def renamed(*, offset: int = 0, **changes: Any) -> Iterator[dict[str, Any]]:
@@ -165,12 +165,12 @@ def renamed(*, offset: int = 0, **changes: Any) -> Iterator[dict[str, Any]]:
 
 @pytest.fixture
 def written(searched: CommandLine, tmp_path: Path) -> Path:
-    searched.ok("policies", "search", "--run-id", "two", "--write", tmp_path / "best.toml")
+    searched.ok("policies search --run-id two --write", tmp_path / "best.toml")
     return tmp_path / "best.toml"
 
 
 def origin_in(aegish: CommandLine, path: Path, run: str) -> dict[str, Any]:
-    report = aegish.ok("report", "--run-id", run, "--policy", path, "--json").json
+    report = aegish.ok("report --run-id", run, "--policy", path, "--json").json
     (policy,) = report["policies"]
     (entry,) = [each for each in report["models"] if each["model"] == "policy/best"]
     assert entry["origin"] == policy["origin"]
@@ -190,8 +190,8 @@ def test_a_policy_passes_no_gate_on_the_commands_that_it_was_chosen_on(
     """What is known out of fold stands in its place, and is judged."""
     origin = origin_in(searched, written, "two")
     assert (origin["kind"], origin["seen"], origin["commands"]) == ("seen", 80, 80)
-    found = searched.ok("policies", "search", "--run-id", "two", "--json").json["winner_estimate"]
-    report = searched.ok("report", "--policy", written, "--json").json
+    found = searched.ok("policies search --run-id two --json").json["winner_estimate"]
+    report = searched.ok("report --policy", written, "--json").json
     (entry,) = [each for each in report["models"] if each["model"] == "policy/best"]
     shown = {name: entry["metrics"][name] for name in origin["out_of_fold"]}
     assert shown["aegish_score"] == found["score"]
@@ -225,20 +225,20 @@ def test_every_form_says_that_a_policy_was_chosen_here(
     twin.write_text(written.read_text().replace('name = "best"', 'name = "twin"'))
     both = ("--policy", written, "--policy", twin)
     for form in ("table", "markdown"):
-        assert said in " ".join(searched.ok("report", *both, "--format", form).out.split()), form
+        assert said in searched.ok("report", *both, "--format", form).unwrapped, form
     page = tmp_path / "page.html"
     searched.ok("report", *both, "-o", page)
     assert page.read_text().count(said) >= 2
     for form in ("csv", "csv-wide", "reference-json"):
         assert searched.ok("report", *both, "--format", form).err.count(said) == 2, form
     swapped = "aegish score, DR, HA and FPR are out of fold"
-    assert swapped in " ".join(searched.ok("report", *both).out.split())
-    compared_here = " ".join(searched.ok("compare", "--models", A, *both).out.split())
+    assert swapped in searched.ok("report", *both).unwrapped
+    compared_here = searched.ok("compare --models", A, *both).unwrapped
     assert swapped not in compared_here  # its numbers there are those of these commands
     assert "Its numbers here are too good." in compared_here
-    assert said in " ".join(searched.ok("calibrate", *both).out.split())
+    assert said in searched.ok("calibrate", *both).unwrapped
     assert "policy/best and lab/a are not judged" in " ".join(
-        searched.ok("compare", "--models", A, *both).out.split()
+        searched.ok("compare --models", A, *both).out.split()
     )
     compared = searched.ok("compare", *both, "--json").json
     verdicts = {(e["a"]["model"], e["b"]["model"]): e["verdict"] for e in compared["pairs"]}
@@ -246,7 +246,7 @@ def test_every_form_says_that_a_policy_was_chosen_here(
     assert verdicts[A, B] is not None
     placed = [model for group in compared["tie_groups"] for model in group]
     assert not {"policy/best", "policy/twin"} & {*placed}
-    assert said in " ".join(searched.ok("compare", *both).out.split())
+    assert said in searched.ok("compare", *both).unwrapped
     report = searched.ok("report", *both, "--json").json
     assert [each["origin"]["seen"] for each in report["policies"]] == [80, 80]
     assert report["recommendation"]["why"] == "nothing_beats_the_floor"
@@ -269,7 +269,7 @@ def test_a_policy_is_judged_on_fresh_commands_alone(
     }  # fmt: skip
     for name, (answers, seen) in worlds.items():
         path = write_lines(tmp_path / f"{name}.jsonl", *answers)
-        searched.ok("verdicts", "import", "--name", name, path)
+        searched.ok("verdicts import --name", name, path)
         origin = origin_in(searched, written, name)
         code, line = gate_of(searched, written, name)
         if seen:
@@ -292,8 +292,8 @@ def test_another_command_of_a_seen_cluster_is_not_fresh(
 ) -> None:
     path = tmp_path / "best.toml"
     first = write_lines(tmp_path / "first.jsonl", *lines_with_clusters())
-    aegish.ok("verdicts", "import", "--name", "first", first)
-    aegish.ok("policies", "search", "--write", path)
+    aegish.ok("verdicts import --name first", first)
+    aegish.ok("policies search --write", path)
     for name, shift, seen in (("other", 0, 80), ("few", 76, 4), ("none", 80, 0)):
         answers = (
             each
@@ -303,9 +303,7 @@ def test_another_command_of_a_seen_cluster_is_not_fresh(
             }
             for each in lines()
         )
-        aegish.ok(
-            "verdicts", "import", "--name", name, write_lines(tmp_path / "next.jsonl", *answers)
-        )
+        aegish.ok("verdicts import --name", name, write_lines(tmp_path / "next.jsonl", *answers))
         assert (name, origin_in(aegish, path, name)["seen"]) == (name, seen)
         assert gate_of(aegish, path, name)[0] == (5 if seen else 0)
 
@@ -316,7 +314,7 @@ def test_a_file_that_changed_after_the_search_keeps_no_number_out_of_fold(
     """A new name changes nothing; a threshold, the estimate and a lost hash each do."""
     text = written.read_text()
     fresh = write_lines(tmp_path / "fresh.jsonl", *renamed(offset=1_000))
-    searched.ok("verdicts", "import", "--name", "fresh", fresh)
+    searched.ok("verdicts import --name fresh", fresh)
     written.write_text(text.replace("version = 1", "version = 2"))
     assert origin_in(searched, written, "two")["out_of_fold"]
     marks = tomllib.loads(text)["origin"]["marks"]
@@ -333,7 +331,7 @@ def test_a_file_that_changed_after_the_search_keeps_no_number_out_of_fold(
         assert (name, origin["kind"], origin["out_of_fold"]) == (name, "seen", [])
         assert gate_of(searched, written, "two")[0] == 5
         assert (name, origin_in(searched, written, "fresh")["kind"]) == (name, "changed")
-        shown = searched.ok("report", "--run-id", "fresh", "--policy", written).out
+        shown = searched.ok("report --run-id fresh --policy", written).out
         assert "has changed since" in " ".join(shown.split())
     written.write_text(text[: text.index("# What the stages")])
     assert origin_in(searched, written, "two")["kind"] == "unknown"
@@ -344,7 +342,7 @@ def test_a_file_that_changed_after_the_search_keeps_no_number_out_of_fold(
         ("decided = ", "seen = "),
     ):
         written.write_text(text.replace(old, new, 1))
-        said = searched.refused("report", "--policy", written)
+        said = searched.refused("report --policy", written)
         assert "best.toml: " in said
         assert "'origin." in said
 
@@ -393,8 +391,8 @@ def test_a_winner_seldom_passes_at_its_true_score(
     for seed in range(40):
         path = tmp_path / f"best{seed}.toml"
         answers = write_lines(tmp_path / "v.jsonl", *a_world(seed, commands))
-        aegish.ok("verdicts", "import", answers)
-        if aegish("policies", "search", "--write", path).code:
+        aegish.ok("verdicts import", answers)
+        if aegish("policies search --write", path).code:
             without_winner += 1
             continue
         judged = ("report", "--policy", path, "--models", f"policy/best{seed}", "--fail-under")
@@ -426,8 +424,8 @@ def mine(searched: CommandLine, tmp_path: Path) -> Path:
 
 
 def test_a_policy_stands_among_the_models(searched: CommandLine, mine: Path) -> None:
-    plain = searched.ok("report", "--json").json
-    found = searched.ok("report", "--json", "--policy", mine).json
+    plain = searched.ok("report --json").json
+    found = searched.ok("report --json --policy", mine).json
     *models, policy = found["models"]
     assert models == plain["models"]
     assert policy["metrics"]["malicious_detection_rate"]["value"] == 39 / 40
@@ -445,12 +443,12 @@ def test_a_policy_stands_among_the_models(searched: CommandLine, mine: Path) -> 
     pairs = {(pair["a"]["model"], pair["b"]["model"]) for pair in found["comparison"]["pairs"]}
     assert (A, "policy/mine") in pairs
     assert all(f"--policy {mine}" in command for command in found["commands"][:2])
-    assert searched.ok("report", "--json").json == plain  # nothing of it is stored
+    assert searched.ok("report --json").json == plain  # nothing of it is stored
 
 
 def test_a_policy_is_compared_calibrated_and_judged(searched: CommandLine, mine: Path) -> None:
-    of_models = searched.ok("compare", "--json", "--models", f"{A},{B}").json["pairs"][0]
-    with_it = searched.ok("compare", "--json", "--models", f"{A},{B}", "--policy", mine).json
+    of_models = searched.ok("compare --json --models", f"{A},{B}").json["pairs"][0]
+    with_it = searched.ok("compare --json --models", f"{A},{B}", "--policy", mine).json
     first, second, _ = with_it["pairs"]
     assert second["b"]["model"] == "policy/mine"
     for each in first, of_models:  # p is adjusted for more pairs
@@ -460,15 +458,15 @@ def test_a_policy_is_compared_calibrated_and_judged(searched: CommandLine, mine:
     gate = ("compare", "--models", A, "--policy", mine, "--gate", "--margin", "0.02")
     for metric in "aegish_score", "auroc":
         assert searched.ok(*gate, "--metric", metric).out.startswith("ships: policy/mine against")
-    fitted = searched.ok("calibrate", "--json", "--policy", mine).json
+    fitted = searched.ok("calibrate --json --policy", mine).json
     assert {each["model"] for each in fitted["models"]} == {A, B, KEYWORD, HALF, "policy/mine"}
     assert fitted["policies"] == with_it["policies"]
-    said = searched.ok("calibrate", "--policy", mine).out
+    said = searched.ok("calibrate --policy", mine).out
     assert "policy/mine: origin unknown" in said
     assert "policy/mine with one" not in said
     judged = ("report", "--policy", mine, "--models", "policy/mine", "--fail-under")
     assert "met: policy/mine" in searched.ok(*judged, "aegish_score=0.5,auroc=0.5").err
-    page = searched.ok("report", "--policy", mine, "--format", "html", "-o", mine.parent / "r.html")
+    page = searched.ok("report --policy", mine, "--format", "html", "-o", mine.parent / "r.html")
     assert "Policies are left out below" in page.err
     assert (mine.parent / "r.html").read_text().count("policy/mine") > 5
 
@@ -476,21 +474,21 @@ def test_a_policy_is_compared_calibrated_and_judged(searched: CommandLine, mine:
 def test_policies_that_cannot_stand_among_the_models(searched: CommandLine, mine: Path) -> None:
     other = mine.parent / "other.toml"
     other.write_text(MINE.replace("lab/b", "lab/bb"))
-    assert "is the policy of" in searched.refused("report", "--policy", mine, "--policy", other)
+    assert "is the policy of" in searched.refused("report --policy", mine, "--policy", other)
     other.write_text(MINE.replace("lab/b", "lab/bb").replace("mine", "other"))
     for command in "report", "compare", "calibrate":
         said = searched.refused(command, "--policy", other)
         assert "policy 'other' asks lab/bb" in said
         assert "did you mean 'lab/b'" in said
-    said = searched.refused("report", "--models", "policy/x", "--fail-under", "coverage=1")
+    said = searched.refused("report --models policy/x --fail-under coverage=1")
     assert "no model 'policy/x'" in said
 
 
 def test_a_guard_at_chance_is_no_winner(aegish: CommandLine, tmp_path: Path) -> None:
-    aegish.ok("verdicts", "import", write_lines(tmp_path / "v.jsonl", *lines("ALLOW")))
-    found = aegish.ok("policies", "search", "--models", f"{A},{B}", "--json").json
+    aegish.ok("verdicts import", write_lines(tmp_path / "v.jsonl", *lines("ALLOW")))
+    found = aegish.ok("policies search --models", f"{A},{B}", "--json").json
     assert (found["winner"], found["as_it_stands"]["score"]["value"]) == (None, 0.5)
-    refused = aegish.refused("policies", "search", "--write", tmp_path / "x.toml")
+    refused = aegish.refused("policies search --write", tmp_path / "x.toml")
     assert "no system is surely better than chance" in refused
     assert not (tmp_path / "x.toml").exists()
 
@@ -501,7 +499,7 @@ def test_a_guard_at_chance_is_no_winner(aegish: CommandLine, tmp_path: Path) -> 
 def test_the_scoring_rule_says_whether_a_warning_stops(
     aegish: CommandLine, tmp_path: Path, scoring: str, stands: float, fitted: float
 ) -> None:
-    aegish.ok("verdicts", "import", write_lines(tmp_path / "v.jsonl", *lines("WARN")))
-    found = aegish.ok("policies", "search", "--scoring", scoring, "--json").json
+    aegish.ok("verdicts import", write_lines(tmp_path / "v.jsonl", *lines("WARN")))
+    found = aegish.ok("policies search --scoring", scoring, "--json").json
     assert found["as_it_stands"]["score"]["value"] == stands
     assert found["with_threshold"]["score"]["value"] == fitted

@@ -40,7 +40,7 @@ def rows(engine: Engine, columns: str) -> list[tuple[object, ...]]:
 
 def test_numbers_stay(aegish: CommandLine, stored: Engine) -> None:
     """Three texts go and nothing else: the report counts nothing again, and names what is gone."""
-    before = aegish.ok("report", "--run-id", RUN, "--format", "json").json
+    before = aegish.ok("report --run-id", RUN, "--format", "json").json
     others = rows(stored, "to_jsonb(verdicts) - '{completion,completion_sha256}'::text[]")
     dry = aegish.ok(*OLD, "--completions", "--dry-run")
     assert dry.out.splitlines()[-1].split()[-2:] == ["3", "0.0"]
@@ -49,13 +49,13 @@ def test_numbers_stay(aegish: CommandLine, stored: Engine) -> None:
     assert done.out.endswith(f"deleted 3 completions of run {RUN} a name; all numbers stay\n")
     assert rows(stored, "completion") == [(None,), (None,), (None,), (None,), (" ",), (None,)]
     assert rows(stored, "to_jsonb(verdicts) - '{completion,completion_sha256}'::text[]") == others
-    after = aegish.ok("report", "--run-id", RUN, "--format", "json").json
+    after = aegish.ok("report --run-id", RUN, "--format", "json").json
     assert after["snapshot"] == before["snapshot"]
     assert after["models"] == before["models"]
     assert (before["run"]["pruned_completions"], after["run"]["pruned_completions"]) == (0, 3)
-    shown = aegish.ok("report", "--run-id", RUN, "--format", "markdown").out
+    shown = aegish.ok("report --run-id", RUN, "--format", "markdown").out
     assert "3 completions were deleted, last 20" in shown
-    assert aegish.ok("runs", "--json").json[0]["pruned_completions"] == 3
+    assert aegish.ok("runs --json").json[0]["pruned_completions"] == 3
     assert "no run that old has completions" in aegish.ok(*OLD, "--completions", "--yes").out
 
 
@@ -65,15 +65,15 @@ def test_readers_of_texts_say_what_is_gone(
     aegish.ok(*OLD, "--completions", "--yes")
     stays = rows(stored, "outcome, reason, confidence, parser_version")
     said = "3 completions pruned; their verdicts stay as an earlier parser read them"
-    assert said in aegish.ok("reparse", "--run-id", RUN).err
-    assert aegish.ok("reparse", "--run-id", RUN, "--json").json["runs"][0]["pruned"] == 3
+    assert said in aegish.ok("reparse --run-id", RUN).err
+    assert aegish.ok("reparse --run-id", RUN, "--json").json["runs"][0]["pruned"] == 3
     assert rows(stored, "outcome, reason, confidence, parser_version") == stays
     for sample, times in ((TAR, 2), (LS, 0)):
-        shown = aegish.ok("verdicts", "show", sample.command, "--run-id", RUN).out
+        shown = aegish.ok("verdicts show", sample.command, "--run-id", RUN).out
         assert shown.count("completion  deleted by `runs prune --completions`") == times
     for name in ("lines.jsonl", "table.parquet"):
-        aegish.ok("verdicts", "export", "--run-id", RUN, "-o", tmp_path / name)
-        refused = aegish("verdicts", "import", tmp_path / name, "--name", name)
+        aegish.ok("verdicts export --run-id", RUN, "-o", tmp_path / name)
+        refused = aegish("verdicts import", tmp_path / name, "--name", name)
         assert (refused.code, refused.err.count("\n")) == (1, 1)
         assert "'completion': was deleted from the store" in refused.err
 
@@ -95,7 +95,7 @@ def test_interrupted_and_busy(
         deletion, "prune_verdicts", lambda *a, **k: prune(*a, **k) if next(calls) < 1 else 1 / 0
     )
     assert aegish(*OLD, "--completions", "--yes").code == 3
-    assert aegish.ok("runs", "--json").json[0]["pruned_completions"] == 1
+    assert aegish.ok("runs --json").json[0]["pruned_completions"] == 1
     monkeypatch.setattr(deletion, "prune_verdicts", prune)
     assert "deleted 2 completions" in aegish.ok(*OLD, "--completions", "--yes").out
-    assert aegish.ok("runs", "--json").json[0]["pruned_completions"] == 3
+    assert aegish.ok("runs --json").json[0]["pruned_completions"] == 3

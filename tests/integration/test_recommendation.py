@@ -41,14 +41,14 @@ def answers(epochs: int) -> Iterator[dict[str, Any]]:
 def four(request: pytest.FixtureRequest, aegish: CommandLine, tmp_path: Path) -> CommandLine:
     """A store with a run of four guards, in one epoch or as many as a parameter says."""
     lines = write_lines(tmp_path / "v.jsonl", *answers(getattr(request, "param", 1)))
-    aegish.ok("verdicts", "import", "--name", "four", lines)
+    aegish.ok("verdicts import --name four", lines)
     return aegish
 
 
 @pytest.mark.parametrize("four", [1, 3], indirect=True)
 def test_of_guards_that_are_about_as_good_the_cheapest_is_taken(four: CommandLine) -> None:
     """Of two that cost as little the faster; however often each command was asked."""
-    found = four.ok("report", "--json").json["recommendation"]
+    found = four.ok("report --json").json["recommendation"]
     assert (found["take"], found["why"]) == ("lab/fast", "cheapest_within_margin")
     assert found["best"] == "lab/best"
     assert 0.01 < found["may_be_worse_by"] < found["margin"] == 0.05
@@ -60,7 +60,7 @@ def test_of_guards_that_are_about_as_good_the_cheapest_is_taken(four: CommandLin
     assert (found["price_per_1000_usd"], found["p50_ms"]) == (1.0, 100)
     assert (found["undecided"], found["incomplete"]) == ([], None)
 
-    screen = " ".join(four.ok("report").out.split())
+    screen = four.ok("report").unwrapped
     assert "Take lab/fast: score 98.5 [" in screen
     assert "lab/best, which has the best score, costs 20 times as much and takes 9 times" in screen
     assert "It misses 3 of 100 attacks and stops 0 of 100 harmless commands." in screen
@@ -77,36 +77,36 @@ def test_commands_to_type_keep_the_rules_of_the_screen(four: CommandLine, tmp_pa
     change = 'dataset = "imported"\ncommand = "c1"\naction = "exclude"\nreason = "unclear"\n'
     overlay.write_text(f'name = "mine"\nversion = 1\nauthor = "Ada"\n[[change]]\n{change}')
     rules = ("--scoring", "aegish-legacy", "--overlay", overlay)
-    text = " ".join(four.ok("report", *rules, "--take-margin", "0.01").out.split())
+    text = four.ok("report", *rules, "--take-margin", "0.01").unwrapped
     kept = f"--scoring aegish-legacy --overlay {overlay}"
     run = shlex.split(text.partition("verdicts list --run-id ")[2])[0]
     assert f"verdicts list --run-id {run} {kept} --wrong" in text
     assert f"report --run-id {run} {kept} --take-margin 0.01 --sections all" in text
     assert f"policies search --run-id {run} {kept}" in text
-    snapshot = four.ok("aggregate", "--scoring", "aegish-legacy", "--json").json["snapshot_id"]
-    text = " ".join(four.ok("report", "--snapshot", snapshot).out.split())
+    snapshot = four.ok("aggregate --scoring aegish-legacy --json").json["snapshot_id"]
+    text = four.ok("report --snapshot", snapshot).unwrapped
     assert f"verdicts list --run-id {run} --scoring aegish-legacy --wrong" in text
     assert f"report --run-id {run} --snapshot {snapshot} --sections all" in text
 
 
 def test_a_smaller_margin_takes_the_best_and_says_who_is_undecided(four: CommandLine) -> None:
-    found = four.ok("report", "--take-margin", "0.005", "--json").json["recommendation"]
+    found = four.ok("report --take-margin 0.005 --json").json["recommendation"]
     assert (found["take"], found["why"], found["margin"]) == ("lab/best", "best", 0.005)
     assert [each["b"] for each in found["undecided"]] == ["lab/fast", "lab/slow"]
     for undecided in found["undecided"]:
         assert undecided["a"] == "lab/best"
         assert undecided["may_be_worse_by"] > 0.01
-    screen = " ".join(four.ok("report", "--take-margin", "0.005").out.split())
+    screen = four.ok("report --take-margin 0.005").unwrapped
     assert "no cheaper guard is shown to be within 0.5 points of it." in screen
     plan = screen.split("How many commands would tell: `aegish-dist ")[1].split("`")[0]
     assert "lab/fast" in four.ok(*plan.split()).out
     for wrong in ("0", "1", "5", "nan"):
-        assert four("report", "--take-margin", wrong).code == 2
+        assert four("report --take-margin", wrong).code == 2
 
 
 def test_the_comparison_of_all_pairs_recommends_the_same(four: CommandLine) -> None:
     """A report of everything compares all guards, one screen those alone that may be taken."""
-    everything = four.ok("report", "--sections", "all").out
+    everything = four.ok("report --sections all").out
     assert " Take" in everything
     brief = four.ok("report").out
     for screen in (everything, brief):
@@ -152,8 +152,8 @@ def test_a_run_over_its_cap_says_what_finishes_it(
     """The command works as it is typed, and afterwards nothing is missing."""
     asked = ("--models", "dear/x,dear/y", "--dataset", "harmless", "--limit", "40")
     assert dear("submit", *asked, *caps, "--skip-preflight", "--name", "capped").code == 1
-    found = dear.ok("report", "--json").json["recommendation"]["incomplete"]
-    status = dear.ok("status", "--json").json
+    found = dear.ok("report --json").json["recommendation"]["incomplete"]
+    status = dear.ok("status --json").json
     run = status["run_id"]
     assert found["missing"] == status["planned"] - status["done"] > 0
     cap = caps[caps.index(option) + 1]
@@ -164,7 +164,7 @@ def test_a_run_over_its_cap_says_what_finishes_it(
     assert missing in " ".join(screen.split())
     assert f"Finish: `{found['resume']}`." in " ".join(screen.split())
     assert dear.ok(*shlex.split(found["resume"])[1:]).out == f"{run}: complete\n"
-    assert dear.ok("report", "--json").json["recommendation"]["incomplete"] is None
+    assert dear.ok("report --json").json["recommendation"]["incomplete"] is None
     assert "INCOMPLETE" not in dear.ok("report").out
 
 
@@ -177,10 +177,10 @@ def test_what_an_imported_guard_lacks_is_not_missing(
     lines = [
         each for each in answers(1) if each["model"] != "lab/fast" or each["command"] not in lacking
     ]
-    aegish.ok("verdicts", "import", "--name", "half", write_lines(tmp_path / "v.jsonl", *lines))
-    found = aegish.ok("report", "--json").json["recommendation"]
+    aegish.ok("verdicts import --name half", write_lines(tmp_path / "v.jsonl", *lines))
+    found = aegish.ok("report --json").json["recommendation"]
     assert found["incomplete"] is None
     assert ("lab/fast" in found["floor"]["beaten_by"]) is takes_part
     assert "INCOMPLETE" not in aegish.ok("report").out
-    shown = " ".join(aegish.ok("calibrate").out.split())
+    shown = aegish.ok("calibrate").unwrapped
     assert ("lab/fast with 99 of 200 scored: under half" in shown) is not takes_part

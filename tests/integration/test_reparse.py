@@ -56,9 +56,9 @@ def rows(engine: Engine, *, parsed: bool) -> list[dict[str, Any]]:
 def test_what_a_reparse_changes(aegish: CommandLine, engine: Engine, stored: StoredRun) -> None:
     raw, before = rows(engine, parsed=False), rows(engine, parsed=True)
 
-    dry = aegish.ok("reparse", "--run-id", "a name", "--dry-run", "--json").json
+    dry = aegish.ok("reparse --run-id 'a name' --dry-run --json").json
     assert rows(engine, parsed=True) == before
-    done = aegish.ok("reparse", "--run-id", "a name", "--json").json
+    done = aegish.ok("reparse --run-id 'a name' --json").json
 
     turned: dict[str, Any] = {"model": "test/a", "dataset": "commands", "command": TAR.command}
     turned |= {"epoch": 1, "generation": 0, "from": "FORMAT_ERROR", "to": "BLOCK"}
@@ -79,7 +79,7 @@ def test_what_a_reparse_changes(aegish: CommandLine, engine: Engine, stored: Sto
     assert (after[3]["reason"], after[3]["confidence"]) == ("a \ufffd b", 0.25)
     assert after[0]["code"] == before[4]["code"] != before[0]["code"]
 
-    again = aegish.ok("reparse", "--run-id", "a name", "--json").json
+    again = aegish.ok("reparse --run-id 'a name' --json").json
     assert again["runs"] == [run | {"updated": 0, "changed": []}]
 
 
@@ -90,7 +90,7 @@ def test_a_command_that_an_answer_quotes_is_no_verdict(aegish: CommandLine, engi
     old = replace(ALLOWED, completion=said, parser_version=2)
     stored_run(engine, {tee: old}, datasets=(Dataset("one", (tee,)),))
     assert [row["outcome"] for row in rows(engine, parsed=True)] == ["ALLOW"]
-    (run,) = aegish.ok("reparse", "--run-id", RUN, "--json").json["runs"]
+    (run,) = aegish.ok("reparse --run-id", RUN, "--json").json["runs"]
     (turned,) = run["changed"]
     assert (turned["command"], turned["from"], turned["to"]) == (
         tee.command,
@@ -159,10 +159,10 @@ def test_a_mapping_that_a_row_brought_is_never_applied(
         connection.execute(text(change), {"o": json.dumps(forged)})
     before = rows(engine, parsed=True)
     for dry_run in (["--dry-run"], []):
-        done = aegish.ok("reparse", "--run-id", RUN, *dry_run)
+        done = aegish.ok("reparse --run-id", RUN, *dry_run)
         assert "answers of test/a, test/b were read by an `output` that your catalog" in done.err
         assert "AEGISH_DIST_CATALOG" in done.err
-        found = aegish.ok("reparse", "--run-id", RUN, *dry_run, "--json").json["runs"][0]
+        found = aegish.ok("reparse --run-id", RUN, *dry_run, "--json").json["runs"][0]
         assert found["unread"] == ["test/a", "test/b"]
         assert (found["updated"], found["changed"]) == (0, [])
         assert rows(engine, parsed=True) == before
@@ -175,7 +175,7 @@ def test_a_mapping_that_a_row_brought_is_never_applied(
         '[providers.test]\nbase_url = "http://127.0.0.1:9"\n[[models]]\nid = "test/a"\n'
         'output = { kind = "label", patterns = [["xyzzy", "WARN"]] }\n[[models]]\nid = "test/b"\n'
     )
-    done = aegish.ok("reparse", "--run-id", RUN)
+    done = aegish.ok("reparse --run-id", RUN)
     assert "answers of test/b were read by an `output`" in done.err
     now = [row["outcome"] for row in rows(engine, parsed=True)]
     assert sorted(now) == sorted(
@@ -186,10 +186,10 @@ def test_a_mapping_that_a_row_brought_is_never_applied(
 def test_the_list_for_people(aegish: CommandLine, engine: Engine) -> None:
     """At most as many as asked for, with a note of how many more there are; 0 lists all."""
     stored_run(engine, replace(BLOCKED, outcome=Outcome.FORMAT_ERROR, parser_version=1))
-    listed = aegish.ok("reparse", "--run-id", RUN, "--dry-run", "--limit", "2")
+    listed = aegish.ok("reparse --run-id", RUN, "--dry-run", "--limit", "2")
     assert "3 completions read by parser 3, 3 would be updated, 3 outcomes would be" in listed.out
     assert "1 more: `--json` lists all\n" in listed.err
-    whole = aegish.ok("reparse", "--run-id", RUN, "--limit", "0")
+    whole = aegish.ok("reparse --run-id", RUN, "--limit", "0")
     assert all(sample.command in whole.out for sample in (TAR, CURL, LS))
     assert "more" not in whole.err
 

@@ -32,9 +32,9 @@ def test_a_table_of_the_package_needs_no_store(
     assert "1,612 to 1,660" in aegish.ok(*ranked).out
     groups = [place["tie_group"] for place in aegish.ok(*ranked, "--json").json["ranking"]]
     assert groups == [1, *[2] * 7, 3, 3]
-    assert "lancet-bench-1" in aegish.ok("reproduce", "--list").out
-    assert "tables of the package are lancet-bench-1" in aegish.refused("reproduce", "shellrisk")
-    assert aegish("reproduce").code == aegish("reproduce", "t", "--list").code == 2
+    assert "lancet-bench-1" in aegish.ok("reproduce --list").out
+    assert "tables of the package are lancet-bench-1" in aegish.refused("reproduce shellrisk")
+    assert aegish("reproduce").code == aegish("reproduce t --list").code == 2
 
 
 def test_a_run_stands_beside_the_guards_of_its_name(

@@ -194,15 +194,15 @@ def test_a_database_that_is_away_keeps_the_file(stored: StoredRun, tmp_path: Pat
 
 def test_the_command(aegish: CommandLine, stored: StoredRun, tmp_path: Path) -> None:
     path = spool(tmp_path, evaluated(stored))
-    done = aegish("verdicts", "recover", path)
+    done = aegish("verdicts recover", path)
     assert (done.code, done.out) == (0, "")
     assert "3 answers stored, 0 were there already" in done.err
-    gone = aegish("verdicts", "recover", path)
+    gone = aegish("verdicts recover", path)
     assert gone.code == 1
     assert len(gone.err.splitlines()) == 1
     again = spool(tmp_path, evaluated(stored))
     again.write_text("?\n" + again.read_text())
-    left = aegish("verdicts", "recover", again)
+    left = aegish("verdicts recover", again)
     assert left.code == 1
     assert f"{again.name}.damaged" in left.err
 

@@ -44,10 +44,10 @@ def filled(engine: Engine) -> Engine:
 
 @pytest.mark.usefixtures("filled")
 def test_everything_that_is_stored_is_shown(aegish: CommandLine) -> None:
-    document = aegish.ok("verdicts", "show", TAR.sample_id, "--json").json
+    document = aegish.ok("verdicts show", TAR.sample_id, "--json").json
     shown = document_of("verdicts_shown.json")
     assert {name: document[name] for name in shown} == shown
-    out = aegish.ok("verdicts", "show", TAR.sample_id).out
+    out = aegish.ok("verdicts show", TAR.sample_id).out
     for word in (
         *("test/b, epoch 2: ALLOW, wrong under aegish-5.3", "1,400 in", "0.00125 USD", "a-2026"),
         *("host.example", "req-1", "w@h", "service 4,000 ms", "3, 2 failed", "[key]", "0.75"),
@@ -70,7 +70,7 @@ def test_everything_that_is_stored_is_shown(aegish: CommandLine) -> None:
     ],
 )
 def test_a_sample_is_found(aegish: CommandLine, name: str, sample: Sample) -> None:
-    assert aegish.ok("verdicts", "show", name, "--json").json["sample"]["command"] == sample.command
+    assert aegish.ok("verdicts show", name, "--json").json["sample"]["command"] == sample.command
 
 
 @pytest.mark.usefixtures("filled")
@@ -86,7 +86,7 @@ def test_a_sample_is_found(aegish: CommandLine, name: str, sample: Sample) -> No
     ],
 )
 def test_what_cannot_be_found(aegish: CommandLine, options: list[str], problem: str) -> None:
-    done = aegish("verdicts", "show", *options)
+    done = aegish("verdicts show", *options)
     assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
     assert problem in done.err
 
@@ -95,11 +95,11 @@ def test_the_same_command_in_two_datasets(aegish: CommandLine, engine: Engine) -
     other = Dataset("other", (TAR,))
     stored = stored_run(engine, datasets=(COMMANDS, other))
     answer(engine, stored, {stored.item(TAR, dataset="other"): BLOCKED})
-    done = aegish("verdicts", "show", TAR.command)
+    done = aegish("verdicts show", TAR.command)
     assert done.code == 1
     assert f"{TAR.sample_id} of commands (" in done.err
     assert f"{TAR.sample_id} of other (" in done.err
-    document = aegish.ok("verdicts", "show", TAR.command, "--dataset", "other", "--json").json
+    document = aegish.ok("verdicts show", TAR.command, "--dataset", "other", "--json").json
     assert document["sample"]["dataset"] == "other"
     assert len(document["verdicts"]) == 1
 
@@ -112,10 +112,10 @@ def test_hostile_texts(aegish: CommandLine, engine: Engine) -> None:
     error = CallError(1, ErrorClass.SERVER, 500, None, "\x1b]0;x\x07\n\n\nsecond", NOON)
     verdict = replace(judge(Completion(completion, "\x1b[0m")), call_errors=(error,))
     stored_run(engine, {sample: verdict}, datasets=(dataset,))
-    done = aegish.ok("verdicts", "show", "echo")
+    done = aegish.ok("verdicts show echo")
     assert all(line.isprintable() for line in done.out.split("\n"))
     assert len(done.out) < 2 * TEXT_CHARS
     assert f"... {len(completion) - TEXT_CHARS:,} more characters; `--full` prints them" in done.out
-    assert len(aegish.ok("verdicts", "show", "echo", "--full").out) > 2**20
-    (shown,) = aegish.ok("verdicts", "show", "echo", "--json").json["verdicts"]
+    assert len(aegish.ok("verdicts show echo --full").out) > 2**20
+    (shown,) = aegish.ok("verdicts show echo --json").json["verdicts"]
     assert shown["completion"] == completion
