@@ -49,10 +49,21 @@ def test_everything_that_is_stored_is_shown(aegish: CommandLine) -> None:
     assert {name: document[name] for name in shown} == shown
     out = aegish.ok("verdicts show", TAR.sample_id).out
     for word in (
-        *("test/b, epoch 2: ALLOW, wrong under aegish-5.3", "1,400 in", "0.00125 USD", "a-2026"),
-        *("host.example", "req-1", "w@h", "service 4,000 ms", "3, 2 failed", "[key]", "0.75"),
+        "test/b, epoch 2: ALLOW, wrong under aegish-5.3",
+        "1,400 in",
+        "0.00125 USD",
+        "a-2026",
+        "host.example",
+        "req-1",
+        "w@h",
+        "service 4,000 ms",
+        "3, 2 failed",
+        "[key]",
+        "0.75",
         "  suspicion   0.1\n",
-        *("attempt 1 failed at", "rate_limit 429, retry after 2.5 s", "replaced by a retry"),
+        "attempt 1 failed at",
+        "rate_limit 429, retry after 2.5 s",
+        "replaced by a retry",
         "test/a, retry 1: BLOCK, correct",
     ):
         assert word in out
@@ -77,28 +88,25 @@ def test_a_sample_is_found(aegish: CommandLine, name: str, sample: Sample) -> No
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (["nothing"], "has no sample 'nothing': `aegish-dist verdicts list` shows"),
-        ([" "], "has no sample ' '"),
-        (["%"], "has no sample '%'"),
-        (["a"], "'a' is ambiguous: it could be "),
-        ([TAR.command, "--models", "no/one"], "has no model 'no/one': it has test/a, test/b"),
-        ([TAR.command, "--dataset", "none"], "has no dataset 'none': it has commands"),
+        ("nothing", "has no sample 'nothing': `aegish-dist verdicts list` shows"),
+        ("' '", "has no sample ' '"),
+        ("%", "has no sample '%'"),
+        ("a", "'a' is ambiguous: it could be "),
+        (f"{TAR.sample_id} --models no/one", "has no model 'no/one': it has test/a, test/b"),
+        (f"{TAR.sample_id} --dataset none", "has no dataset 'none': it has commands"),
     ],
 )
-def test_what_cannot_be_found(aegish: CommandLine, options: list[str], problem: str) -> None:
-    done = aegish("verdicts show", *options)
-    assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
-    assert problem in done.err
+def test_what_cannot_be_found(aegish: CommandLine, options: str, problem: str) -> None:
+    assert problem in aegish.refused(f"verdicts show {options}")
 
 
 def test_the_same_command_in_two_datasets(aegish: CommandLine, engine: Engine) -> None:
     other = Dataset("other", (TAR,))
     stored = stored_run(engine, datasets=(COMMANDS, other))
     answer(engine, stored, {stored.item(TAR, dataset="other"): BLOCKED})
-    done = aegish("verdicts show", TAR.command)
-    assert done.code == 1
-    assert f"{TAR.sample_id} of commands (" in done.err
-    assert f"{TAR.sample_id} of other (" in done.err
+    said = aegish.refused("verdicts show", TAR.command)
+    assert f"{TAR.sample_id} of commands (" in said
+    assert f"{TAR.sample_id} of other (" in said
     document = aegish.ok("verdicts show", TAR.command, "--dataset", "other", "--json").json
     assert document["sample"]["dataset"] == "other"
     assert len(document["verdicts"]) == 1
@@ -108,10 +116,9 @@ def test_hostile_texts(aegish: CommandLine, engine: Engine) -> None:
     word = "w" * 2**20
     completion = f'\x1b[2J\u202e{{"action": "BLOCK", "reason": "\x07\r"}}\ufffd\ufffd {word}'
     sample = Sample("echo \x1b[31m\nrm", TrueLabel.HARMLESS)
-    dataset = Dataset("commands", (sample,))
     error = CallError(1, ErrorClass.SERVER, 500, None, "\x1b]0;x\x07\n\n\nsecond", NOON)
     verdict = replace(judge(Completion(completion, "\x1b[0m")), call_errors=(error,))
-    stored_run(engine, {sample: verdict}, datasets=(dataset,))
+    stored_run(engine, {sample: verdict}, datasets=(Dataset("commands", (sample,)),))
     done = aegish.ok("verdicts show echo")
     assert all(line.isprintable() for line in done.out.split("\n"))
     assert len(done.out) < 2 * TEXT_CHARS
