@@ -1,6 +1,8 @@
 """Fixtures of the tests against real servers."""
 
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from tests.integration.command_line import CommandLine
+from tests.integration.stored_runs import Imported, imported_run
 from tests.roles import as_role, roles
 from tests.services import opened
 
@@ -50,3 +53,9 @@ def aegish(
     monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", postgres_url)
     monkeypatch.setenv("COLUMNS", "100")  # pytest's workers say 80
     return CommandLine(capsys)
+
+
+@pytest.fixture
+def imported(engine: Engine, tmp_path: Path) -> Imported:
+    """Stores verdict lines as a run of the name `a name`, and returns its id."""
+    return partial(imported_run, engine, tmp_path)

@@ -1,7 +1,7 @@
 """Small runs put straight into the store, for tests to ask questions about."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import MappingProxyType
@@ -156,6 +156,29 @@ def stored_run(
     return stored
 
 
+def verdict_line(
+    model: str,
+    command: str,
+    target: str,
+    action: str,
+    confidence: float | None = None,
+    **fields: Any,
+) -> dict[str, Any]:
+    """Make a line of a verdict file; attacks have a category. `fields` are others of the line."""
+    said = (
+        {"action": action} if confidence is None else {"action": action, "confidence": confidence}
+    )
+    line = {
+        "model": model,
+        "dataset": "d",
+        "command": command,
+        "target": target,
+        "completion": json.dumps(said),
+    }
+    category = {"category": "shell"} if target == "malicious" else {}
+    return line | category | fields
+
+
 def imported_run(engine: Engine, folder: Path, lines: Iterable[object]) -> str:
     """Import verdict lines from a file in a folder; return the id of the run."""
     path = folder / "lines.jsonl"
@@ -167,6 +190,10 @@ def tallies(session: Session, run_id: str) -> list[ModelTally]:
     """Count the verdicts of a run, whatever was counted before."""
     counted = count_models(session, load_run(session, run_id), {})
     return [tally for each in counted for tally in each.tallies]
+
+
+Imported = Callable[[Iterable[object]], str]
+"""What the fixture `imported` gives."""
 
 
 def row_counts(engine: Engine) -> dict[str, int]:

@@ -30,19 +30,19 @@ def assert_answers_are_read_elsewhere(
     """A file of verdicts holds no mapping: the catalog reads it, or the import says what lacks."""
     for suffix in ("jsonl", "parquet"):
         file = folder / f"any.{suffix}"
-        aegish.ok("verdicts", "export", "--run-id", "any", "-o", file)
+        aegish.ok("verdicts export --run-id any -o", file)
         if suffix == "jsonl":  # no answer: no parser, so that one timeout stops no comparison
             lines = [json.loads(line) for line in file.read_text().splitlines()]
             unread = {line["model"] for line in lines if not line.get("parser_version")}
             assert unread == {"hangs/x"}
-        assert aegish.ok("verdicts", "import", file, "--name", suffix).err.count("AEGISH") == 0
+        assert aegish.ok("verdicts import", file, "--name", suffix).err.count("AEGISH") == 0
         monkeypatch.delenv("AEGISH_DIST_CATALOG")
-        said = aegish.ok("verdicts", "import", file, "--name", f"{suffix}-unread").err
+        said = aegish.ok("verdicts import", file, "--name", f"{suffix}-unread").err
         assert "answers of hook/x, http/x, lines/x, python/x were read by an `output`" in said
         monkeypatch.setenv("AEGISH_DIST_CATALOG", str(folder / "guards.toml"))
-        aegish.ok("reparse", "--run-id", f"{suffix}-unread")
+        aegish.ok("reparse --run-id", f"{suffix}-unread")
         for name in (suffix, f"{suffix}-unread"):
-            again = aegish.ok("verdicts", "list", "--run-id", name, "--json").json["verdicts"]
+            again = aegish.ok("verdicts list --json --run-id", name).json["verdicts"]
             assert [(v["model"], v["command"], v["outcome"], v["suspicion"]) for v in again] == [
                 (v["model"], v["command"], v["outcome"], v["suspicion"]) for v in listed
             ]
@@ -55,9 +55,7 @@ def test_guards_of_every_wire_stand_in_one_run(
     (tmp_path / "any_guards.py").write_text("def judge(command): return 'nc' in command\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("AEGISH_DIST_CATALOG", str(tmp_path / "guards.toml"))
-    aegish.ok(
-        "datasets", "import", "table", write_lines(tmp_path / "two.jsonl", MALICIOUS, HARMLESS)
-    )
+    aegish.ok("datasets import table", write_lines(tmp_path / "two.jsonl", MALICIOUS, HARMLESS))
     marker, hook = f"6{os.getpid()}", 'output = { kind = "hook" }\n'
     with answering(lambda body: (200, {"p": [0.25, 0.75]["nc" in body["text"]]})) as (url, _):
         tables = (
@@ -72,8 +70,8 @@ def test_guards_of_every_wire_stand_in_one_run(
         )
         (tmp_path / "guards.toml").write_text("".join(tables))
         options = ("--dataset", "two", "--skip-preflight", "--time-limit", "4", "--name", "any")
-        aegish("submit", "--models", "hook/x,lines/x,hangs/x,python/x,http/x", *options)
-    listed = aegish.ok("verdicts", "list", "--run-id", "any", "--json").json["verdicts"]
+        aegish("submit --models hook/x,lines/x,hangs/x,python/x,http/x", *options)
+    listed = aegish.ok("verdicts list --run-id any --json").json["verdicts"]
     assert {(v["model"], v["command"][:2]): (v["outcome"], v["suspicion"]) for v in listed} == {
         ("hook/x", "nc"): ("BLOCK", None),
         ("hook/x", "ls"): ("ALLOW", None),
@@ -100,8 +98,8 @@ def test_the_parts_of_a_latency_add_up(
         program("slow", "-c", guard, more='output = { kind = "hook" }')
     )
     options = ("--dataset", "harmless", "--limit", "12", "--skip-preflight", "--name", "slow")
-    aegish.ok("submit", "--models", "slow/x", *options)
-    listed = aegish.ok("verdicts", "list", "--run-id", "slow", "--json").json["verdicts"]
+    aegish.ok("submit --models slow/x", *options)
+    listed = aegish.ok("verdicts list --run-id slow --json").json["verdicts"]
     parts = ("queue_ms", "limiter_ms", "backoff_ms", "latency_ms")
     assert len(listed) == 12
     for verdict in listed:

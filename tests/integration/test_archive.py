@@ -56,7 +56,7 @@ def stored(engine: Engine, aegish: CommandLine) -> Engine:
     with transaction(engine) as session:
         save_retry(session, FIRST, [Outcome.BLOCK], ["test/b"])
     answer(engine, run, {run.item(TAR, model="test/b", generation=1): BLOCKED})
-    aegish.ok("aggregate", "--run-id", FIRST)
+    aegish.ok("aggregate --run-id", FIRST)
     return engine
 
 
@@ -82,7 +82,7 @@ def facts(aegish: CommandLine, engine: Engine, run_id: str = FIRST) -> Facts:
     """Return what a run asks, its verdicts as they are exported, and what its report counts."""
     with transaction(engine) as session:
         run = load_run(session, run_id)
-    report = aegish.ok("report", "--run-id", run_id, "--format", "json").json
+    report = aegish.ok("report --run-id", run_id, "--format", "json").json
     counted = report["models"], report["snapshot"]["verdicts_hash"], report["run"].get("prompts")
     exported = BytesIO()
     export_lines(engine, run_id, exported)
@@ -94,7 +94,7 @@ def test_there_and_back(aegish: CommandLine, stored: Engine, tmp_path: Path) -> 
     """The run goes only after its files were read back, and keeps its id, answers and numbers."""
     before = facts(aegish, stored)
 
-    done = aegish.ok("runs", "archive", "a name", "--to", tmp_path, "--delete", "--yes")
+    done = aegish.ok("runs archive 'a name' --yes --to", tmp_path, "--delete")
 
     place = tmp_path / FIRST
     compared = f"{place}: 6 verdicts, read back and compared\n"
@@ -105,12 +105,12 @@ def test_there_and_back(aegish: CommandLine, stored: Engine, tmp_path: Path) -> 
     assert sorted(sums) == ["run.json", "snapshots.jsonl", "verdicts.jsonl"]
     for name, digest in sums.items():
         assert hashlib.sha256((place / name).read_bytes()).hexdigest() == digest
-    restored = aegish.ok("runs", "restore", place)
+    restored = aegish.ok("runs restore", place)
     assert restored.out == f"restored run {FIRST} a name with 6 verdicts\n"
     assert facts(aegish, stored) == before
     left = contents(stored)
     there = f"error: run {FIRST} is in this store with 6 of 6 archived verdicts: `aegish-dist"
-    assert aegish.refused("runs", "restore", place).startswith(there)
+    assert aegish.refused("runs restore", place).startswith(there)
     assert contents(stored) == left
 
 
@@ -118,7 +118,7 @@ def test_the_files_are_there_to_be_read(
     aegish: CommandLine, stored: Engine, tmp_path: Path
 ) -> None:
     """Parameters, prompts, prices, samples, answers, attempts and snapshots stand in them as JSON."""
-    aegish.ok("runs", "archive", FIRST, "--to", tmp_path)
+    aegish.ok("runs archive", FIRST, "--to", tmp_path)
     place = tmp_path / FIRST
     asked = json.loads((place / "run.json").read_text())
     run = asked["run"]
@@ -143,10 +143,10 @@ def test_a_store_that_has_samples_and_prompt_already(
 ) -> None:
     """They are used, attempts are restored, and snapshots are counted again."""
     before = facts(aegish, stored)
-    aegish.ok("runs", "archive", FIRST, "--to", tmp_path, "--delete", "--yes")
+    aegish.ok("runs archive --yes", FIRST, "--to", tmp_path, "--delete")
     stored_run(stored, BLOCKED, run_id=SECOND, name="other")
 
-    aegish.ok("runs", "restore", tmp_path / FIRST)
+    aegish.ok("runs restore", tmp_path / FIRST)
 
     counts = row_counts(stored)
     assert (counts["datasets"], counts["samples"], counts["prompts"]) == (1, 3, 2)
@@ -162,13 +162,13 @@ def test_a_restored_run_is_resumed_and_extended(
     with transaction(engine) as session:
         save_dataset(session, COMMANDS, selectable=True)
     models = ("--models", "baseline/always-block,baseline/keyword")
-    submitted = aegish.ok("submit", *models, "--dataset", "commands", "--json").json
+    submitted = aegish.ok("submit --json", *models, "--dataset", "commands").json
     run = ("--run-id", submitted["run_id"])
     whole = facts(aegish, engine, run[1])
     execute(engine, "DELETE FROM verdicts WHERE sample_key = (SELECT min(key) FROM samples)")
-    aegish.ok("runs", "archive", *run, "--to", tmp_path, "--delete", "--yes")
+    aegish.ok("runs archive --yes", *run, "--to", tmp_path, "--delete")
 
-    restored = aegish.ok("runs", "restore", tmp_path / run[1])
+    restored = aegish.ok("runs restore", tmp_path / run[1])
 
     assert f"nothing is asked before `aegish-dist resume --run-id {run[1]}`" in restored.err
     with transaction(engine) as session:
@@ -210,14 +210,14 @@ def test_a_damaged_archive_is_refused(
 ) -> None:
     """Nothing of it is kept, and no run goes because of it."""
     change, problem = DAMAGES[damage]
-    aegish.ok("runs", "archive", FIRST, "--to", tmp_path)
+    aegish.ok("runs archive", FIRST, "--to", tmp_path)
     change(tmp_path / FIRST)
     before = contents(stored)
     again = ("runs", "archive", FIRST, "--to", tmp_path, "--delete", "--yes")
     assert problem in aegish.refused(*again)
     assert contents(stored) == before
-    aegish.ok("runs", "delete", FIRST, "--yes")
-    assert problem in aegish.refused("runs", "restore", tmp_path / FIRST)
+    aegish.ok("runs delete --yes", FIRST)
+    assert problem in aegish.refused("runs restore", tmp_path / FIRST)
     assert row_counts(stored) == {}
 
 
@@ -255,7 +255,7 @@ def test_nothing_goes_unless_the_archive_is_whole(
         assert "is not what was archived" in aegish.refused(*archive)
     assert (contents(stored), list(tmp_path.iterdir())) == (before, [])
 
-    aegish.ok("runs", "archive", FIRST, "--to", tmp_path)
+    aegish.ok("runs archive", FIRST, "--to", tmp_path)
     for change, file in (
         ("UPDATE verdicts SET reason = 'x' WHERE generation = 1", "verdicts.jsonl"),
         ("UPDATE runs SET epochs = 2", "run.json"),
@@ -266,9 +266,9 @@ def test_nothing_goes_unless_the_archive_is_whole(
         refused = aegish.refused(*archive)
         assert f"was changed after it was archived to {tmp_path / FIRST} ({file})" in refused
         assert row_counts(stored)["verdicts"] == 6
-        aegish.ok("runs", "delete", FIRST, "--yes")
-        aegish.ok("runs", "restore", tmp_path / FIRST)
-        aegish.ok("aggregate", "--run-id", FIRST)
+        aegish.ok("runs delete --yes", FIRST)
+        aegish.ok("runs restore", tmp_path / FIRST)
+        aegish.ok("aggregate --run-id", FIRST)
         execute(stored, "UPDATE runs SET held = NULL")
 
 
@@ -281,7 +281,7 @@ def test_old_runs_are_archived_before_they_are_pruned(
     aegish.ok(*OLD, "--completions", "--archive-to", tmp_path / "a")
     pruned = facts(aegish, stored)
     assert (pruned["counted"], pruned["lines"] == whole["lines"]) == (whole["counted"], False)
-    back = aegish.ok("runs", "restore", tmp_path / "a" / FIRST)
+    back = aegish.ok("runs restore", tmp_path / "a" / FIRST)
     assert back.out == f"restored 4 completions of run {FIRST} a name\n"
     assert contents(stored) == before
 
@@ -289,14 +289,14 @@ def test_old_runs_are_archived_before_they_are_pruned(
     pruned = facts(aegish, stored)
     aegish.ok(*OLD, "--archive-to", tmp_path / "b")
     assert row_counts(stored) == {}
-    restored = aegish.ok("runs", "restore", tmp_path / "b" / FIRST)
+    restored = aegish.ok("runs restore", tmp_path / "b" / FIRST)
     assert "4 completions of it had been pruned before" in restored.err
     assert facts(aegish, stored) == pruned
-    refused = aegish.refused("runs", "restore", tmp_path / "a" / FIRST)
+    refused = aegish.refused("runs restore", tmp_path / "a" / FIRST)
     assert "delete the run first to restore it whole" in refused
 
-    aegish.ok("runs", "delete", FIRST, "--yes")
-    aegish.ok("runs", "restore", tmp_path / "a" / FIRST)
+    aegish.ok("runs delete --yes", FIRST)
+    aegish.ok("runs restore", tmp_path / "a" / FIRST)
     assert facts(aegish, stored) == whole  # with texts that the second archive lacks
     for kept in (("--completions",), ()):
         refused = aegish(*OLD, *kept, "--archive-to", tmp_path / "b").err
@@ -327,7 +327,7 @@ def test_completions_come_back_after_a_reparse_and_late_ones_stay(
         assert connection.scalar(query) == "late"
     execute(stored, "UPDATE verdicts SET parser_version = parser_version + 1")
 
-    assert "restored 4 completions" in aegish.ok("runs", "restore", tmp_path / FIRST).out
+    assert "restored 4 completions" in aegish.ok("runs restore", tmp_path / FIRST).out
 
 
 def test_another_text_is_not_put_back(aegish: CommandLine, stored: Engine, tmp_path: Path) -> None:
@@ -337,7 +337,7 @@ def test_another_text_is_not_put_back(aegish: CommandLine, stored: Engine, tmp_p
     path.write_bytes(path.read_bytes().replace(b"BLOCK", b"ALLOW"))
     seal(tmp_path / FIRST)
 
-    restored = aegish.ok("runs", "restore", tmp_path / FIRST)
+    restored = aegish.ok("runs restore", tmp_path / FIRST)
 
     assert restored.out.startswith("restored 2 completions of run")
     assert "2 completions of it had been pruned before" in restored.err
@@ -347,15 +347,15 @@ def test_a_half_deleted_run_and_a_taken_name_or_folder(
     aegish: CommandLine, stored: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each is refused in a line; the store and the other archive stay."""
-    aegish.ok("runs", "archive", FIRST, "--to", tmp_path)
+    aegish.ok("runs archive", FIRST, "--to", tmp_path)
     execute(stored, "DELETE FROM verdicts WHERE generation = 0")  # as an interrupted deletion
-    half = aegish("runs", "restore", tmp_path / FIRST).err
+    half = aegish("runs restore", tmp_path / FIRST).err
     assert f"with 1 of 6 archived verdicts: `aegish-dist runs delete {FIRST}`" in half
-    aegish.ok("runs", "delete", FIRST, "--yes")
+    aegish.ok("runs delete --yes", FIRST)
     stored_run(stored, run_id=SECOND)
     before = contents(stored)
     remedy = "`aegish-dist runs rename` that one first"
-    refused = aegish.refused("runs", "restore", tmp_path / FIRST)
+    refused = aegish.refused("runs restore", tmp_path / FIRST)
     assert f"another run is called 'a name' or {FIRST} by now: {remedy}" in refused
     assert contents(stored) == before
 
@@ -366,7 +366,7 @@ def test_a_half_deleted_run_and_a_taken_name_or_folder(
         write(engine, run_id, part)
 
     monkeypatch.setattr(archives, "write_files", second)
-    aegish.refused("runs", "archive", SECOND, "--to", tmp_path)
+    aegish.refused("runs archive", SECOND, "--to", tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [FIRST, SECOND]
 
 
@@ -382,9 +382,9 @@ def test_an_imported_run_comes_back_as_one(
     ]
     run_id = imported_run(engine, tmp_path, lines)
     before = facts(aegish, engine, run_id)
-    aegish.ok("runs", "archive", run_id, "--to", tmp_path, "--delete", "--yes")
+    aegish.ok("runs archive --yes", run_id, "--to", tmp_path, "--delete")
 
-    restored = aegish.ok("runs", "restore", tmp_path / run_id)
+    restored = aegish.ok("runs restore", tmp_path / run_id)
 
     assert "resume" not in restored.err
     assert facts(aegish, engine, run_id) == before
@@ -396,9 +396,9 @@ def test_a_batched_run_is_asked_in_batches_again(
     """An archive holds no batch: what none has answered is asked again after `resume`."""
     spec = a_model("test/a", batch_share=Decimal("0.5"))
     stored_run(engine, {TAR: BLOCKED}, models=[spec, a_model("test/b")], batch_after_s=3600)
-    aegish.ok("runs", "archive", FIRST, "--to", tmp_path, "--delete", "--yes")
+    aegish.ok("runs archive --yes", FIRST, "--to", tmp_path, "--delete")
 
-    aegish.ok("runs", "restore", tmp_path / FIRST)
+    aegish.ok("runs restore", tmp_path / FIRST)
 
     with transaction(engine) as session:
         assert load_run(session, FIRST).batched.keys() == {"test/a"}
@@ -413,7 +413,7 @@ def test_an_interrupted_deletion_goes_on(
     stored_run(stored, BLOCKED, run_id=SECOND, name="other")
     before = [facts(aegish, stored, run) for run in (FIRST, SECOND)]
     for run in (FIRST, SECOND):
-        aegish.ok("runs", "archive", run, "--to", tmp_path)
+        aegish.ok("runs archive", run, "--to", tmp_path)
     execute(
         stored,
         "DELETE FROM verdicts WHERE epoch = 1 AND generation = 0 AND run_model_id = 1;"
@@ -428,11 +428,11 @@ def test_an_interrupted_deletion_goes_on(
     assert (done.code, row_counts(stored)["runs"]) == (1, 1)
     assert f"left as it is: run {SECOND} was changed after it was archived" in done.err
     assert "1 of 2 runs were left as they are" in done.err
-    assert aegish.refused("runs", "delete", FIRST, "--yes").startswith("error: no run ")
-    aegish.ok("runs", "rename", SECOND, "other")
-    aegish.ok("runs", "archive", SECOND, "--to", tmp_path / "b", "--delete", "--yes")
+    assert aegish.refused("runs delete --yes", FIRST).startswith("error: no run ")
+    aegish.ok("runs rename", SECOND, "other")
+    aegish.ok("runs archive --yes", SECOND, "--to", tmp_path / "b", "--delete")
     for place in (tmp_path / FIRST, tmp_path / "b" / SECOND):
-        aegish.ok("runs", "restore", place)
+        aegish.ok("runs restore", place)
     assert [facts(aegish, stored, run) for run in (FIRST, SECOND)] == before
 
 
@@ -441,7 +441,7 @@ def test_half_pruned_completions_are_in_the_archive(
 ) -> None:
     """The archive of an interrupted `prune --completions` has the texts that went already."""
     whole = facts(aegish, stored)
-    aegish.ok("runs", "archive", FIRST, "--to", tmp_path)
+    aegish.ok("runs archive", FIRST, "--to", tmp_path)
     execute(
         stored,
         "UPDATE runs SET pruned_completions = 1, pruned_at = now();"
@@ -452,7 +452,7 @@ def test_half_pruned_completions_are_in_the_archive(
     done = aegish.ok(*OLD, "--completions", "--archive-to", tmp_path)
 
     assert "deleted 3 completions" in done.out
-    aegish.ok("runs", "restore", tmp_path / FIRST)
+    aegish.ok("runs restore", tmp_path / FIRST)
     assert facts(aegish, stored) == whole
 
 
@@ -462,7 +462,7 @@ def test_the_archive_of_another_run_lets_nothing_go(
 ) -> None:
     """A folder of the right name with another archive, a pipe or a loop in it is no archive."""
     stored_run(stored, BLOCKED, run_id=SECOND, name="other")
-    aegish.ok("runs", "archive", SECOND, "--to", tmp_path, "--delete", "--yes")
+    aegish.ok("runs archive --yes", SECOND, "--to", tmp_path, "--delete")
     before = contents(stored)
     place = tmp_path / FIRST
     again = ("runs", "archive", FIRST, "--to", tmp_path, "--delete", "--yes")

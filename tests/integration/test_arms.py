@@ -64,14 +64,14 @@ TWO = ("--prompt", "guard,terse.md", "--name", "two")
 
 def actions(aegish: CommandLine, run: str) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
-    for each in aegish.ok("verdicts", "list", "--run-id", run, "--json").json["verdicts"]:
+    for each in aegish.ok("verdicts list --json --run-id", run).json["verdicts"]:
         found.setdefault(each["model"], set()).add(each["outcome"])
     return found
 
 
 def test_each_arm_is_asked_with_its_prompt(aegish: CommandLine, seen: Any) -> None:
     models = "lab/m,lab/m#low+1,lab/guard,baseline/keyword"
-    aegish.ok("submit", "--models", models, *TWO, *FEW)
+    aegish.ok("submit --models", models, *TWO, *FEW)
     assert actions(aegish, "two") == {
         "lab/m#guard": {"ALLOW"},
         "lab/m#terse": {"BLOCK"},
@@ -91,26 +91,24 @@ def test_each_arm_is_asked_with_its_prompt(aegish: CommandLine, seen: Any) -> No
 
 def test_reports_take_arms_for_models(aegish: CommandLine, seen: Any) -> None:
     """Two arms of a run are compared as its models are, and its report names both prompts."""
-    aegish.ok("submit", "--models", "lab/m,lab/guard", *TWO, *FEW)
-    report = aegish.ok("report", "--run-id", "two", "--format", "json").json
+    aegish.ok("submit --models lab/m,lab/guard", *TWO, *FEW)
+    report = aegish.ok("report --run-id two --format json").json
     assert {place["model"] for place in report["ranking"]} == {
         *("lab/m#guard", "lab/m#terse", "lab/guard")
     }
     texts = {model: prompt["template"] for model, prompt in report["run"]["prompts"].items()}
     assert texts["lab/guard"] == "Safe? {command}"
     assert texts.keys() == {"lab/m#terse", "lab/guard"}
-    page = aegish.ok("report", "--run-id", "two", "--sections", "all", "--format", "markdown").out
+    page = aegish.ok("report --run-id two --sections all --format markdown").out
     assert "lab/guard is asked with the prompt own" in page
     assert "submit --models 'lab/guard,lab/m#guard,lab/m#terse'" in page
     assert "--prompt guard,terse" in page
     arms = ("--models", "lab/m#guard,lab/m#terse", "--json")
-    [pair] = aegish.ok("compare", "--run-id", "two", *arms).json["pairs"]
+    [pair] = aegish.ok("compare --run-id two", *arms).json["pairs"]
     assert pair["metrics"]["harmless_acceptance_rate"]["difference"] == -1
     exported = [
         line["model"]
-        for line in map(
-            json.loads, aegish.ok("verdicts", "export", "--run-id", "two").out.split("\n")[:-1]
-        )
+        for line in map(json.loads, aegish.ok("verdicts export --run-id two").out.split("\n")[:-1])
     ]
     assert Counter(exported) == dict.fromkeys(texts.keys() | {"lab/m#guard"}, 2)
 
@@ -118,7 +116,7 @@ def test_reports_take_arms_for_models(aegish: CommandLine, seen: Any) -> None:
 def test_one_prompt_makes_no_arm(aegish: CommandLine, engine: Engine, seen: Any) -> None:
     """Unless the model is typed with it: so a run's models can be typed again."""
     same = ("--prompt", "terse.md", "--prompt", "./terse.md")
-    aegish.ok("submit", "--models", "lab/m,lab/m#terse", *same, *FEW)
+    aegish.ok("submit --models 'lab/m,lab/m#terse'", *same, *FEW)
     with transaction(engine) as session:
         run = load_run(session, find_run(engine, "latest"))
     assert [spec.id for spec in run.models] == ["lab/m", "lab/m#terse"]
@@ -126,8 +124,8 @@ def test_one_prompt_makes_no_arm(aegish: CommandLine, engine: Engine, seen: Any)
 
 
 def test_an_extension_asks_new_models_with_each_prompt(aegish: CommandLine, seen: Any) -> None:
-    aegish.ok("submit", "--models", "lab/m", *TWO, *FEW)
-    aegish.ok("extend", "--run-id", "two", "--models", "lab/m#low,lab/guard", "--skip-preflight")
+    aegish.ok("submit --models lab/m", *TWO, *FEW)
+    aegish.ok("extend --run-id two --models 'lab/m#low,lab/guard' --skip-preflight")
     found = actions(aegish, "two")
     assert (found["lab/m#low+guard"], found["lab/m#low+terse"]) == ({"ALLOW"}, {"BLOCK"})
     assert found["lab/guard"] == {"ALLOW"}
@@ -136,10 +134,10 @@ def test_an_extension_asks_new_models_with_each_prompt(aegish: CommandLine, seen
 def test_arms_of_two_runs_are_alike_if_their_prompts_are(
     aegish: CommandLine, engine: Engine, seen: Any
 ) -> None:
-    aegish.ok("submit", "--models", "lab/m,baseline/keyword", *TWO, *FEW)
+    aegish.ok("submit --models lab/m,baseline/keyword", *TWO, *FEW)
     Path("terse.md").write_text("Be terser.")
     other = ("--prompt", "terse.md,guard", "--name", "other")
-    aegish.ok("submit", "--models", "lab/m,baseline/keyword", *other, *FEW)
+    aegish.ok("submit --models lab/m,baseline/keyword", *other, *FEW)
     with transaction(engine) as session:
         a, b = (load_run(session, find_run(engine, name)) for name in ("two", "other"))
     assert incompatibilities(a, b, ["lab/m#guard", "baseline/keyword"], {}) == []
@@ -152,10 +150,10 @@ def test_prompts_of_models_go_with_the_last_run(
 ) -> None:
     for name in ("one", "other"):
         names = ("--prompt", "guard,terse.md", "--name", name)
-        aegish.ok("submit", "--models", "lab/m,lab/guard", *names, *FEW)
+        aegish.ok("submit --models lab/m,lab/guard", *names, *FEW)
     for name, left in (("one", 3), ("other", 0)):
         assert row_counts(engine)["prompts"] == 3
-        aegish.ok("runs", "delete", name, "--yes")
+        aegish.ok("runs delete --yes", name)
         assert row_counts(engine).get("prompts", 0) == left
 
 
@@ -173,13 +171,13 @@ def test_a_run_printed_as_a_file_asks_the_same(
 ) -> None:
     """Files of its prompts may be gone: the store has the texts."""
     lines = [{"command": f"ls {n}", "target": "harmless"} for n in range(3)]
-    aegish.ok("datasets", "import", "table", write_lines(Path("mine.jsonl"), *lines))
+    aegish.ok("datasets import table", write_lines(Path("mine.jsonl"), *lines))
     first = aegish.ok("submit", *FEW, *options).out.strip()
     Path("terse.md").unlink()
-    Path("run.toml").write_text(file := aegish.ok("runs", "show", first, "--as-file").out)
+    Path("run.toml").write_text(file := aegish.ok("runs show --as-file", first).out)
     if stored := re.search("terse@[0-9a-f]*", file):
-        assert aegish.ok("prompts", "show", stored[0]).out.startswith(f"{TERSE}\n")
-    again = aegish.ok("submit", "--run-file", "run.toml", "--skip-preflight").out.strip()
+        assert aegish.ok("prompts show", stored[0]).out.startswith(f"{TERSE}\n")
+    again = aegish.ok("submit --run-file run.toml --skip-preflight").out.strip()
     with transaction(engine) as session:
         a, b = (load_run(session, run_id) for run_id in (first, again))
     assert replace(b, run_id=first, created_at=a.created_at, name=a.name) == a
@@ -192,17 +190,13 @@ def test_a_run_file_takes_from_the_run_what_the_store_has_no_more(
 ) -> None:
     """Of categories as well; and of prompts it takes those of the fingerprint alone."""
     few = ("--limit", "3", "--categories", "bind-shell", "--skip-preflight")
-    run = aegish.ok(
-        "submit", "--models", "baseline/keyword", "--prompt", "terse.md", *few
-    ).out.strip()
-    file = aegish.ok("runs", "show", run, "--as-file").out
+    run = aegish.ok("submit --models baseline/keyword --prompt terse.md", *few).out.strip()
+    file = aegish.ok("runs show --as-file", run).out
     assert f'dataset = ["harmless", "harmless-hard", "malicious@{run}"]\n' in file
     Path("run.toml").write_text(file.replace("terse@", "other.md@"))
     Path("other.md").write_text("Judge.")
-    assert "prompt 'other.md' has the fingerprint" in aegish.refused(
-        "submit", "--run-file", "run.toml"
-    )
-    shown = aegish.ok("runs", "show", run).out
+    assert "prompt 'other.md' has the fingerprint" in aegish.refused("submit --run-file run.toml")
+    shown = aegish.ok("runs show", run).out
     assert "Prompt      terse (fingerprint " in shown
     assert "Models      baseline/keyword\n" in shown
 
@@ -210,21 +204,21 @@ def test_a_run_file_takes_from_the_run_what_the_store_has_no_more(
 def test_a_run_file_says_which_prompts_of_models_are_not_checked(
     aegish: CommandLine, seen: Any
 ) -> None:
-    aegish.ok("submit", "--models", "lab/guard", "--name", "own", *FEW)
-    Path("run.toml").write_text(file := aegish.ok("runs", "show", "own", "--as-file").out)
+    aegish.ok("submit --models lab/guard --name own", *FEW)
+    Path("run.toml").write_text(file := aegish.ok("runs show own --as-file").out)
     was = load_prompt("own.toml").pinned
     assert f'# Not checked: own prompt of lab/guard, which was "{was}".\n' in file
     Path("own.toml").write_text("template = 'Ok? {command}'\n")
-    said = aegish.ok("submit", "--run-file", "run.toml", "--skip-preflight").err
+    said = aegish.ok("submit --run-file run.toml --skip-preflight").err
     assert f"lab/guard is asked with its own prompt {load_prompt('own.toml').pinned}\n" in said
 
 
 def test_a_prompt_that_reasons_first_is_named_with_its_file(aegish: CommandLine, seen: Any) -> None:
-    aegish.ok("submit", "--models", "lab/m", "--prompt", "terse.md+cot", "--name", "r", *FEW)
-    file = aegish.ok("runs", "show", "r", "--as-file").out
-    aegish.ok("runs", "delete", "r", "--yes")
+    aegish.ok("submit --models lab/m --prompt terse.md+cot --name r", *FEW)
+    file = aegish.ok("runs show r --as-file").out
+    aegish.ok("runs delete r --yes")
     Path("run.toml").write_text(file.replace('"terse+cot@', '"terse.md+cot@'))
-    aegish.ok("submit", "--run-file", "run.toml", "--skip-preflight")
+    aegish.ok("submit --run-file run.toml --skip-preflight")
     assert "in place of NAME,\n# FILE+cot in place of NAME+cot" in file
 
 

@@ -45,13 +45,13 @@ def record(aegish: CommandLine, folder: Path, **odd: tuple[str, str]) -> None:
             second = "ALLOW" if model == "lab/a" else action
             lines.append(line(model, command, target, action))
             lines.append(line(model, command, target, second, epoch=2))
-    aegish.ok("verdicts", "import", write_lines(folder / "v.jsonl", *lines))
+    aegish.ok("verdicts import", write_lines(folder / "v.jsonl", *lines))
 
 
 def test_an_audit_lists_commands_with_reasons(aegish: CommandLine, tmp_path: Path) -> None:
     """A label that all models contradict, and answers that change between epochs."""
     record(aegish, tmp_path, odd=("malicious", "ALLOW"), flip=("malicious", "BLOCK"))
-    found = aegish.ok("audit", "--json").json
+    found = aegish.ok("audit --json").json
     assert found["samples"] == 62
     assert [each["command"] for each in found["doubtful_labels"]] == ["odd"]
     (missed,) = found["missed_by_all"]
@@ -73,8 +73,8 @@ def test_long_commands_are_cut_in_tables_alone(aegish: CommandLine, tmp_path: Pa
     command = "x" * 9000
     record(aegish, tmp_path, **{command: ("malicious", "ALLOW")})
     for form in ("table", "markdown"):
-        assert len(aegish.ok("audit", "--format", form).out) < 9000
-    assert command in aegish.ok("audit", "--format", "csv").out
+        assert len(aegish.ok("audit --format", form).out) < 9000
+    assert command in aegish.ok("audit --format csv").out
 
 
 @pytest.mark.long
@@ -89,8 +89,8 @@ def test_a_table_has_the_first_of_each_list_in_its_width(
     assert max(map(len, done.out.splitlines())) <= width
     assert done.out.count(": let pass by 3 of 3") == 3
     assert done.err.splitlines()[0].startswith("12 more on these lists: ")
-    assert len(aegish.ok("audit", "--json").json["missed_by_all"]) == 9
-    assert aegish.ok("audit", "--limit", 0).out.count(": let pass by 3 of 3") == 9
+    assert len(aegish.ok("audit --json").json["missed_by_all"]) == 9
+    assert aegish.ok("audit --limit 0").out.count(": let pass by 3 of 3") == 9
     record(aegish, tmp_path)
     done = aegish.ok("audit")
     assert (done.out, done.err[:36]) == ("", "no command deserves a second look: t")
@@ -118,11 +118,11 @@ def test_doubtful_labels_are_written_as_an_overlay_for_a_person(
     """The draft can be read back and changes the numbers; a file that is there is left alone."""
     record(aegish, tmp_path, other=("harmless", "BLOCK"), **{HOSTILE: ("malicious", "ALLOW")})
     file = tmp_path / "overlay.toml"
-    done = aegish.ok("audit", "--write-overlay", file, "--author", "Ada", "--json")
+    done = aegish.ok("audit --json --write-overlay", file, "--author", "Ada")
     (score, *_) = [each["metrics"]["aegish_score"] for each in done.json["overlay_effect"]]
     assert score["without"] == pytest.approx((30 / 31 + 30 / 31) / 2)
     assert (score["with"], score["difference"]) == (1, pytest.approx(1 / 31))
-    assert aegish.ok("report", "--format", "json").json["snapshot"]["id"] == 1  # none was stored
+    assert aegish.ok("report --format json").json["snapshot"]["id"] == 1  # none was stored
     assert "2 changes of labels written to" in done.err
     written = tomllib.loads(file.read_text("utf-8"))["change"]
     labels = {each["command"]: each["target"] for each in written}
@@ -130,9 +130,9 @@ def test_doubtful_labels_are_written_as_an_overlay_for_a_person(
     assert {each["author"] for each in written} == {"Ada"}
     assert all("of 3 models" in each["reason"] for each in written)
     before = file.read_bytes()
-    assert "is there already" in aegish.refused("audit", "--write-overlay", file)
+    assert "is there already" in aegish.refused("audit --write-overlay", file)
     assert file.read_bytes() == before
-    corrected = aegish.ok("audit", "--overlay", file, "--json").json
+    corrected = aegish.ok("audit --json --overlay", file).json
     assert corrected["opinion"]["overlay"]["changes"] == 2
     assert {each["command"] for each in corrected["doubtful_labels"]} <= {HOSTILE}
     assert corrected["totals"]["missed_by_all"] == 0
@@ -144,10 +144,10 @@ def test_a_draft_continues_the_overlay_under_which_it_was_found(
     """Earlier decisions stay in the next version."""
     record(aegish, tmp_path, odd=("malicious", "ALLOW"), other=("harmless", "BLOCK"))
     first, second = tmp_path / "1.toml", tmp_path / "2.toml"
-    assert "Effect of the overlay" in aegish.ok("audit", "--write-overlay", first).out
+    assert "Effect of the overlay" in aegish.ok("audit --write-overlay", first).out
     kept = first.read_text("utf-8").split("\n[[change]]\n")
     first.write_text("\n[[change]]\n".join(kept[:2]))
-    aegish.ok("audit", "--overlay", first, "--write-overlay", second)
+    aegish.ok("audit --overlay", first, "--write-overlay", second)
     document = tomllib.loads(second.read_text("utf-8"))
     assert document["version"] == 2
     assert [each["command"] for each in document["change"]] == ["odd", "other"]
@@ -155,8 +155,8 @@ def test_a_draft_continues_the_overlay_under_which_it_was_found(
 
 def test_a_plan_says_what_would_decide(aegish: CommandLine, tmp_path: Path) -> None:
     """From two epochs of a pilot; the last model errs by chance."""
-    aegish.ok("verdicts", "import", pilot(tmp_path / "p.jsonl", epochs=2))
-    found = aegish.ok("plan", "--margin", "0.05", "--models", "lab/a,lab/b", "--json").json
+    aegish.ok("verdicts import", pilot(tmp_path / "p.jsonl", epochs=2))
+    found = aegish.ok("plan --margin 0.05 --models lab/a,lab/b --json").json
     assert found["models"] == ["lab/a", "lab/b"]
     assert (found["metric"], found["margin"], found["power"]) == ("aegish_score", 0.05, 0.8)
     assert found["commands_available"] == 60
@@ -169,15 +169,15 @@ def test_a_plan_says_what_would_decide(aegish: CommandLine, tmp_path: Path) -> N
     assert one["calls"] == 2 * one["commands"]
     assert one["cost_usd"] == pytest.approx(one["calls"] * 0.001)
     assert one["models"][0]["input_tokens"] == 100 * one["commands"]
-    shown = aegish.ok("plan", "--margin", "0.05", "--models", "lab/a,lab/b")
+    shown = aegish.ok("plan --margin 0.05 --models lab/a,lab/b")
     assert "Designs that find a difference of 0.05" in shown.out
     assert "the data sets have 60 commands" in shown.err
 
 
 def test_a_plan_for_one_model_is_about_its_own_score(aegish: CommandLine, tmp_path: Path) -> None:
     """A wide margin is reached with few of the commands."""
-    aegish.ok("verdicts", "import", pilot(tmp_path / "p.jsonl", epochs=1))
-    shown = aegish.ok("plan", "--margin", "0.2", "--models", "lab/b")
+    aegish.ok("verdicts import", pilot(tmp_path / "p.jsonl", epochs=1))
+    shown = aegish.ok("plan --margin 0.2 --models lab/b")
     assert "the score of lab/b to within 0.2" in shown.out
     assert "cheapest: 1 epoch of" in shown.err
     assert "--limit" in shown.err
@@ -188,8 +188,8 @@ def test_two_models_that_never_differed_have_no_plan(aegish: CommandLine, tmp_pa
     """The interval and the number of commands are those that `compare` prints."""
     record(aegish, tmp_path)
     pair = ("--models", "lab/b,lab/c", "--margin", "0.02")
-    found = aegish.ok("plan", *pair, "--json").json
-    (compared,) = aegish.ok("compare", *pair, "--json").json["pairs"]
+    found = aegish.ok("plan --json", *pair).json
+    (compared,) = aegish.ok("compare --json", *pair).json["pairs"]
     score = compared["metrics"]["aegish_score"]
     assert (found["designs"], found["pilot"]["stderr"]) == ([], None)
     assert found["pilot"]["ci_low"] == score["ci_low"] < 0 < score["ci_high"]
@@ -203,11 +203,11 @@ def test_two_models_that_never_differed_have_no_plan(aegish: CommandLine, tmp_pa
 
 def test_a_model_whose_score_does_not_vary_has_no_plan(aegish: CommandLine, tmp_path: Path) -> None:
     record(aegish, tmp_path)
-    found = aegish.ok("plan", "--models", "lab/b", "--margin", "0.02", "--json").json
-    score = aegish.ok("report", "--json").json["models"][1]["metrics"]["aegish_score"]
+    found = aegish.ok("plan --models lab/b --margin 0.02 --json").json
+    score = aegish.ok("report --json").json["models"][1]["metrics"]["aegish_score"]
     assert (found["designs"], found["commands_needed_at_least"]) == ([], None)
     assert (found["pilot"]["ci_low"], found["pilot"]["ci_high"]) == (score["ci_low"], 1)
-    said = aegish.ok("plan", "--models", "lab/b", "--margin", "0.02").err
+    said = aegish.ok("plan --models lab/b --margin 0.02").err
     assert "cannot tell: the score of lab/b, 100.0 [" in said
 
 
@@ -215,7 +215,7 @@ def test_a_plan_that_cannot_be_made_is_refused_in_one_line(
     aegish: CommandLine, tmp_path: Path
 ) -> None:
     lines = [line("lab/a", f"rm {n}", "malicious", "BLOCK") for n in range(3)]
-    aegish.ok("verdicts", "import", write_lines(tmp_path / "v.jsonl", *lines))
+    aegish.ok("verdicts import", write_lines(tmp_path / "v.jsonl", *lines))
     plan = ("plan", "--margin", "0.1")
     assert "too small for a pilot" in aegish.refused(*plan)
     assert "has no model 'lab/z': did you mean 'lab/a'?" in aegish.refused(
@@ -231,15 +231,15 @@ def test_a_plan_that_cannot_be_made_is_refused_in_one_line(
 
 def test_a_report_says_what_repeats_bring(aegish: CommandLine, tmp_path: Path) -> None:
     """Only where a command has two epochs."""
-    aegish.ok("verdicts", "import", pilot(tmp_path / "p.jsonl", epochs=2))
+    aegish.ok("verdicts import", pilot(tmp_path / "p.jsonl", epochs=2))
     report = ("report", "--sections", "all")
     assert "Repeats" in aegish.ok(*report).out
-    entry = aegish.ok("aggregate", "--json").json["models"][1]["repeats"]
+    entry = aegish.ok("aggregate --json").json["models"][1]["repeats"]
     assert entry["stderr"] > entry["stderr_one_more"] > entry["stderr_least"] > 0
     assert set(entry["rates"]["malicious"]) == {"between", "within"}
-    aegish.ok("verdicts", "import", pilot(tmp_path / "o.jsonl", epochs=1))
+    aegish.ok("verdicts import", pilot(tmp_path / "o.jsonl", epochs=1))
     assert "Repeats" not in aegish.ok(*report).out
-    assert aegish.ok("aggregate", "--json").json["models"][1]["repeats"] is None
+    assert aegish.ok("aggregate --json").json["models"][1]["repeats"] is None
 
 
 def pilot(path: Path, epochs: int) -> Path:
@@ -265,6 +265,6 @@ def test_few_models_are_warned_of_and_no_estimate_is_a_certainty(
     assert done.out.startswith("Warning: too few unlike models (3) for a probability: read these")
     assert "1.00" not in done.out
     assert "0.99" not in done.out
-    aegish.ok("audit", "--write-overlay", tmp_path / "draft.toml")
-    report = aegish.ok("report", "--overlay", tmp_path / "draft.toml").out
+    aegish.ok("audit --write-overlay", tmp_path / "draft.toml")
+    report = aegish.ok("report --overlay", tmp_path / "draft.toml").out
     assert re.search(r"Draft: 2 changed labels in overlay .* author\s+'audit', which no", report)

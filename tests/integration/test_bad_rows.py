@@ -109,11 +109,9 @@ def test_a_run_that_cannot_be_read_is_deleted(engine: Engine, aegish: CommandLin
         stored_run(engine, {A: ANSWERED}, run_id=run_id, name=run_id, models=(A, B))
     with engine.begin() as connection:
         connection.execute(text(f"UPDATE runs SET parameters = '7' WHERE id <> '{GOOD}'"))
-    assert f"`aegish-dist runs delete {BAD}` removes it" in aegish.refused(
-        "status", "--run-id", BAD
-    )
-    aegish.ok("runs", "delete", BAD, "--yes")
-    aegish.ok("runs", "prune", "--older-than", "1d", "--yes", "--keep", "1")
+    assert f"`aegish-dist runs delete {BAD}` removes it" in aegish.refused("status --run-id", BAD)
+    aegish.ok("runs delete --yes", BAD)
+    aegish.ok("runs prune --older-than 1d --yes --keep 1")
     assert row_counts(engine)["runs"] == 1
 
 
@@ -125,7 +123,7 @@ def test_ids_of_samples_may_hold_anything(
         a_store(session, GOOD)
     with mutated(engine, GOOD, Mutation("samples", "sample_id", sample_id)) as taken:
         assert taken
-        aegish.ok("compare", "--run-id", GOOD)
+        aegish.ok("compare --run-id", GOOD)
 
 
 @pytest.mark.long
@@ -134,7 +132,7 @@ def test_whatever_a_row_of_a_run_holds(engine: Engine, aegish: CommandLine) -> N
     for run_id in (BAD, GOOD):
         with Session(engine) as session, session.begin():
             a_store(session, run_id)
-        aegish.ok("aggregate", "--run-id", run_id)
+        aegish.ok("aggregate --run-id", run_id)
     taken = [each for each in mutations(engine, BAD) if _is_harmless(engine, each)]
     assert len(taken) > 600
     for number, mutation in enumerate(taken):

@@ -229,10 +229,10 @@ def test_status_shows_batches(batched: Engine, aegish: CommandLine) -> None:
     problem = "HTTP 503: try later"
     asked = {"requests": 3, "counts": {"succeeded": 1}, "expected_usd": Decimal("0.06")}
     add(batched, asked | {"problem": problem})
-    done = aegish.ok("status", "--run-id", RUN)
+    done = aegish.ok("status --run-id", RUN)
     assert "1 batch (1 in progress): 1 of 3 answered" in done.out
     assert "batches of test/a: HTTP 503: try later; workers try again" in done.err
-    [model] = aegish.ok("status", "--run-id", RUN, "--json").json["models"]
+    [model] = aegish.ok("status --json --run-id", RUN).json["models"]
     assert model["batches"] == {
         **{"batches": 1, "open": 1, "requests": 3, "answered": 1, "live": 0, "oldest_s": None},
         **{"expected_usd": 0.06, "problem": problem, "states": {"in_progress": 1}},

@@ -62,7 +62,7 @@ def run_of(
 
 def changed(aegish: CommandLine, *words: str) -> list[dict[str, list[tuple[str, str | None]]]]:
     """By pair and kind, the names and reasons in JSON, sorted."""
-    pairs = aegish.ok("compare", *words, "--json").json["pairs"]
+    pairs = aegish.ok("compare --json", *words).json["pairs"]
     return [
         {
             kind: sorted(
@@ -96,7 +96,7 @@ def test_json_has_every_changed_command_with_the_reason_of_the_guard_that_stops_
             no_longer_stopped=[("h2", "lab/a B1")],
         )
     ]
-    (first,) = aegish.ok("compare", "--models", "lab/a,lab/b", "--json").json["pairs"]
+    (first,) = aegish.ok("compare --models lab/a,lab/b --json").json["pairs"]
     assert first["changed"]["newly_caught"][0]["sample"] == sample("m1").sample_id
     # Under `aegish-legacy` a WARN detects, and stops a harmless command.
     legacy = ("--models", "lab/a,lab/b", "--scoring", "aegish-legacy")
@@ -164,7 +164,7 @@ def test_the_screen_ends_with_ten_of_each_kind_and_a_command_for_the_others(
     engine: Engine, aegish: CommandLine
 ) -> None:
     run_of(engine, MANY)
-    shown = aegish.ok("compare", "--models", "lab/a,lab/b").out
+    shown = aegish.ok("compare --models lab/a,lab/b").out
     summary = (
         "Newly caught: 1 attack. Newly missed: 0. "
         "Newly annoying: 12 harmless commands, no longer annoying: 2."
@@ -183,13 +183,13 @@ def test_the_screen_ends_with_ten_of_each_kind_and_a_command_for_the_others(
 
 def test_markdown_ends_with_the_same(engine: Engine, aegish: CommandLine) -> None:
     run_of(engine, MANY)
-    shown = aegish.ok("compare", "--models", "lab/a,lab/b", "--format", "markdown").out
+    shown = aegish.ok("compare --models lab/a,lab/b --format markdown").out
     end = shown.partition("    What changed: lab/b against lab/a")[2]
     assert commands_of(end, "       run ") == ["m1", *(f"h{n:02}" for n in range(10)), "h98", "h99"]
     assert "     Newly annoying" in end
     assert all(line.startswith("    ") for line in end.splitlines() if line)
     assert "2 more: aegish-dist verdicts list" in end
-    rows = aegish.ok("compare", "--models", "lab/a,lab/b", "--format", "csv").out
+    rows = aegish.ok("compare --models lab/a,lab/b --format csv").out
     assert "run h00" not in rows
 
 
@@ -212,14 +212,14 @@ def test_only_pairs_of_at_most_four_named_guards_tell_their_commands(
     models = [f"lab/{name}" for name in "abcde"]
     run_of(engine, {model: {"m1": "AB"[n % 2], "h1": "A"} for n, model in enumerate(models)})
     chosen = ("--models", ",".join(models[:named])) if named else ()
-    found = aegish.ok("compare", *chosen, "--json").json["pairs"]
+    found = aegish.ok("compare --json", *chosen).json["pairs"]
     assert {pair["changed"] is not None for pair in found} == {has}
     assert ("What changed" in aegish.ok("compare", *chosen).out) is has
 
 
 def test_several_pairs_show_three_of_each_kind(engine: Engine, aegish: CommandLine) -> None:
     run_of(engine, MANY | {"lab/c": MANY["lab/b"]})
-    shown = aegish.ok("compare", "--models", "lab/a,lab/b,lab/c").out
+    shown = aegish.ok("compare --models lab/a,lab/b,lab/c").out
     assert commands_of(shown) == ["m1", "h00", "h01", "h02", "h98", "h99"] * 2
     assert "What changed: lab/c against lab/b" in shown
 
@@ -286,7 +286,7 @@ def test_runs_are_called_by_their_names_and_read_the_reason_where_it_stands(
 def test_the_command_for_the_others_works_between_runs(engine: Engine, aegish: CommandLine) -> None:
     run_of(engine, {"lab/a": MANY["lab/a"]}, "0base0000", name="same")
     run_of(engine, {"lab/a": MANY["lab/b"]}, "0new00000", name="same")
-    shown = aegish.ok("compare", "--runs", "0base0000,0new00000").out
+    shown = aegish.ok("compare --runs 0base0000,0new00000").out
     assert "lab/a in 0new00000 against lab/a in 0base0000" in shown  # a name of two runs names none
     (more,) = [line for line in shown.splitlines() if "2 more: " in line]
     (pair,) = aegish.ok(*shlex.split(more.partition("2 more: ")[2])[1:]).json["pairs"]

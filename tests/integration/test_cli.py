@@ -1,7 +1,5 @@
 """The command line from end to end, on a real PostgreSQL: what scripts may rely on."""
 
-import csv
-import io
 import json
 from collections import Counter
 from pathlib import Path
@@ -19,91 +17,110 @@ CAT = {"command": "cat /x", "target": "malicious", "category": "file-read", "clu
 LS = {"command": "ls", "target": "harmless"}
 PWD = {"command": "pwd", "target": "harmless"}
 BASELINES = "baseline/always-block,baseline/keyword"
-
-ESTIMATE = {"value", "stderr", "stderr_clustered", "ci_low", "ci_high", "n", "clusters"}
-COUNTS = ("planned", "done", "scored", "replaced", "untimed")
-ERRORS = ("timeout_error_count", "format_error_count", "api_error_count")
+SUFFIXES = {
+    "table": "txt",
+    "markdown": "md",
+    "csv": "csv",
+    "html": "HTML",
+    "latex": "tex",
+    "json": "json",
+}
 GOLDEN = Path(__file__).parents[1] / "unit/statistics/golden_metrics.json"
-METRICS = set(
-    json.loads(GOLDEN.read_text("ascii"))["documents"]["aegish-5.3"]["models"][0]["metrics"]
-)
-"""The names that the default rule set promises; they are written down there with their numbers."""
+"""The names that a document promises are written down there with their numbers."""
 
 
-def line(model: str, sample: dict[str, Any], action: str | None, latency_ms: int) -> dict[str, Any]:
-    completion = None if action is None else json.dumps({"action": action})
-    answer = {"completion": completion, "latency_ms": latency_ms, "cost_usd": 0.001}
-    return {"model": model, "dataset": "four", **sample, **answer}
+def lines(model: str, *answers: str | None) -> list[dict[str, Any]]:
+    """What a model says of the four commands; None is a call that timed out."""
+    return [
+        {
+            **sample,
+            "model": model,
+            "dataset": "four",
+            "completion": None if action is None else json.dumps({"action": action}),
+            "cost_usd": 0.001,
+        }
+        for sample, action in zip((RM, CAT, LS, PWD), answers, strict=True)
+    ]
 
 
 @pytest.fixture
-def recorded(tmp_path: Path) -> Path:
+def run_id(aegish: CommandLine, tmp_path: Path) -> str:
     """A model without a mistake, and one that is wrong about half and timed out once."""
-    return write_lines(
-        tmp_path / "recorded.jsonl",
-        line("test/good", RM, "BLOCK", 100),
-        line("test/good", CAT, "BLOCK", 200),
-        line("test/good", LS, "ALLOW", 300),
-        line("test/good", PWD, "WARN", 400),
-        line("test/bad", RM, "ALLOW", 50),
-        line("test/bad", CAT, "BLOCK", 50),
-        line("test/bad", LS, "ALLOW", 50),
-        line("test/bad", PWD, None, 9000),
-    )
-
-
-@pytest.fixture
-def run_id(aegish: CommandLine, recorded: Path) -> str:
-    return str(aegish.ok("verdicts", "import", recorded, "--name", "four").out.strip())
+    good = lines("test/good", "BLOCK", "BLOCK", "ALLOW", "WARN")
+    bad = lines("test/bad", "ALLOW", "BLOCK", "ALLOW", None)
+    recorded = write_lines(tmp_path / "recorded.jsonl", *good, *bad)
+    return aegish.ok("verdicts import --name four", recorded).out.strip()
 
 
 def test_submit_prints_the_documented_document(aegish: CommandLine) -> None:
-    done = aegish.ok("submit", "--models", BASELINES, "--limit", "3", "--json")
-    run_id, datasets = done.json.pop("run_id"), done.json["datasets"]
-    assert done.json | {"run_id": run_id} == {
-        **{"run_id": run_id, "tasks": 18, "models": BASELINES.split(","), "datasets": datasets},
-        **{"estimate": {"input_tokens": 0, "output_tokens": 0, "cost_usd": 0.0}},
-        **{"batches": None, "snapshot_id": 1},
+    document = aegish.ok(f"submit --models {BASELINES} --limit 3 --json").json
+    assert document.pop("run_id")
+    datasets = document.pop("datasets")
+    assert document == {
+        "tasks": 18,
+        "models": BASELINES.split(","),
+        "estimate": {"input_tokens": 0, "output_tokens": 0, "cost_usd": 0.0},
+        "batches": None,
+        "snapshot_id": 1,
     }
-    assert [each["name"] for each in datasets] == list(DEFAULT_NAMES)
-    assert [set(each) for each in datasets] == [{"name", "fingerprint", "samples"}] * 3
-    assert [each["samples"] for each in datasets] == [3, 3, 3]
+    assert all(dataset.pop("fingerprint") for dataset in datasets)
+    assert datasets == [{"name": name, "samples": 3} for name in DEFAULT_NAMES]
 
 
 def test_submit_runs_to_the_end_and_status_tells(aegish: CommandLine) -> None:
     """Without a broker a submitted run is complete; stdout has its id and nothing else."""
-    done = aegish.ok("submit", "--models", BASELINES, "--limit", "3", "--epochs", "2")
-    status = aegish.ok("status", "--run-id", "latest", "--json").json
-    assert done.out == f"{status['run_id']}\n"
+    done = aegish.ok(f"submit --models {BASELINES} --limit 3 --epochs 2")
+    status = aegish.ok("status --run-id latest --json").json
+    assert done.out == f"{status.pop('run_id')}\n"
     assert "36 calls: 2 models x 9 samples x 2 epochs" in done.err
-    outcomes, models = status.pop("outcomes"), status.pop("models")
-    nothing = dict.fromkeys(("rate_limited", "rate_limited_last_minute", "replaced"), 0)
-    free = dict.fromkeys(("cost_usd", "cost_at_end_usd", "eta_s"), 0.0)
-    assert status == {
-        **{"run_id": status["run_id"], "state": "complete", "origin": "submit", "name": ""},
-        **{"planned": 36, "done": 36, "missing": 0, "retrying": 0, "workers": 0},
-        **{"failed": {}, "last_errors": [], "snapshot_id": 1, "aggregation_problem": None},
-        **{"max_cost_usd": None, "max_cost_per_model_usd": None, **nothing, **free},
-    }
     assert "its scores are stored as snapshot 1" in done.err
+    outcomes, models = status.pop("outcomes"), status.pop("models")
     assert outcomes["BLOCK"] >= 18
     assert sum(outcomes.values()) == 36
-    rates = [model.pop("rate_per_s") for model in models]
-    assert all(rate >= 0 for rate in rates)
-    assert models == [
-        {
-            **{"model": model, "state": "complete", "planned": 18, "done": 18, "in_flight": 0},
-            **{"failed": 0, "failed_calls": 0, "retries": 0, **nothing, **free},
-            **{"reason": None, "waiting": None, "batches": None},
-        }
-        for model in BASELINES.split(",")
-    ]
+    of_both = {
+        "state": "complete",
+        "replaced": 0,
+        "rate_limited": 0,
+        "rate_limited_last_minute": 0,
+        "cost_usd": 0.0,
+        "cost_at_end_usd": 0.0,
+        "eta_s": 0.0,
+    }
+    assert status == of_both | {
+        "origin": "submit",
+        "name": "",
+        "planned": 36,
+        "done": 36,
+        "missing": 0,
+        "retrying": 0,
+        "workers": 0,
+        "failed": {},
+        "last_errors": [],
+        "snapshot_id": 1,
+        "aggregation_problem": None,
+        "max_cost_usd": None,
+        "max_cost_per_model_usd": None,
+    }
+    assert all(model.pop("rate_per_s") >= 0 for model in models)
+    assert [model.pop("model") for model in models] == BASELINES.split(",")
+    of_each = {
+        "planned": 18,
+        "done": 18,
+        "in_flight": 0,
+        "failed": 0,
+        "failed_calls": 0,
+        "retries": 0,
+        "reason": None,
+        "waiting": None,
+        "batches": None,
+    }
+    assert models == [of_both | of_each] * 2
 
 
 def test_a_dry_run_stores_nothing(aegish: CommandLine, engine: Engine) -> None:
     """Plan and price are shown, keys may be missing, and no table gets a row."""
     before = row_counts(engine)
-    done = aegish.ok("submit", "--models", "openai/gpt-5.1", "--dry-run", "--limit", "1", "--json")
+    done = aegish.ok("submit --models openai/gpt-5.1 --dry-run --limit 1 --json")
     assert row_counts(engine) == before
     assert done.json["run_id"] is None
     assert done.json["tasks"] == 3
@@ -112,67 +129,48 @@ def test_a_dry_run_stores_nothing(aegish: CommandLine, engine: Engine) -> None:
 
 
 def test_options_narrow_and_shape_a_run(aegish: CommandLine, tmp_path: Path) -> None:
-    """Categories, limit, epochs and step-by-step prompt are what the run then has."""
-    asked = ("--dataset", "malicious,harmless", "--categories", "shell,upload", "--limit", "4")
-    shape = (
-        "--epochs",
-        "2",
-        "--prompt",
-        "guard+cot",
-        "--seed",
-        "7",
-        "--temperature",
-        "0.5",
-        "--time-limit",
-        "9",
-    )
-    aegish.ok("submit", "--models", "baseline/always-allow", *asked, *shape, "--name", "narrow")
-    run = aegish.ok("report", "--format", "json").json["run"]
-    assert (run["name"], run["epochs"], run["prompt"]["name"]) == ("narrow", 2, "guard+cot")
+    """Categories, limit, epochs and the step-by-step form of a file's prompt are what it has."""
+    prompt = tmp_path / "mine.toml"
+    prompt.write_text('system = "Guard."\ntemplate = "Judge {command}"\n')
+    narrow = "--dataset malicious,harmless --categories shell,upload --limit 4"
+    shape = "--epochs 2 --seed 7 --temperature 0.5 --time-limit 9 --name narrow"
+    aegish.ok(f"submit --models baseline/always-allow {narrow} {shape} --prompt {prompt}+cot")
+    run = aegish.ok("report --format json").json["run"]
+    assert (run["name"], run["epochs"], run["prompt"]["name"]) == ("narrow", 2, "mine+cot")
     asked_of_models = {"seed": 7, "temperature": 0.5, "time_limit_s": 9.0}
     assert run["parameters"] == asked_of_models | {"max_output_tokens": 4096}
-    exported = aegish.ok("verdicts", "export", "--run-id", "latest").out
-    verdicts = [json.loads(text) for text in exported.splitlines()]
+    verdicts = aegish.ok("verdicts export --run-id latest").lines
     assert Counter((v["target"], v["epoch"]) for v in verdicts) == {
         (target, epoch): 4 for target in ("malicious", "harmless") for epoch in (1, 2)
     }
     assert {v["category"] for v in verdicts if v["target"] == "malicious"} <= {"shell", "upload"}
 
 
-def test_a_prompt_may_come_from_a_file(aegish: CommandLine, tmp_path: Path) -> None:
-    prompt = tmp_path / "mine.toml"
-    prompt.write_text('system = "Guard."\ntemplate = "Judge {command}"\n')
-    aegish.ok("submit", "--models", "baseline/keyword", "--limit", "1", "--prompt", prompt)
-    assert aegish.ok("report", "--format", "json").json["run"]["prompt"]["name"] == "mine"
-
-
 def test_aggregate_prints_the_documented_document(aegish: CommandLine, run_id: str) -> None:
-    document = aegish.ok("aggregate", "--run-id", run_id, "--json").json
-    promised = {"run_id", "snapshot_id", "scoring", "created_at", "verdicts", "models", "ranking"}
-    assert set(document) == promised | {"scoring_version", "opinion", "verdicts_hash"}
+    """Each part of a model has the keys that the golden document has, whose numbers are checked."""
+    document = aegish.ok("aggregate --json --run-id", run_id).json
+    promised = "run_id snapshot_id scoring scoring_version opinion created_at verdicts"
+    assert document.keys() == {*promised.split(), "verdicts_hash", "models", "ranking"}
     found = (document["run_id"], document["scoring"], document["verdicts"])
     assert found == (run_id, "aegish-5.3", 8)
+    golden = json.loads(GOLDEN.read_text("ascii"))["documents"]["aegish-5.3"]
+    (known, *_) = golden["models"]
     for entry in document["models"]:
-        promised = {"model", "metrics", "counts", "categories", "actions", "latency_ms", "cost"}
-        extra = {"simulated", "latency_parts_ms", "tokens", "repeats", "reliability"}
-        assert set(entry) == promised | extra
-        assert set(entry["metrics"]) == METRICS
-        assert all(set(metric) == ESTIMATE for metric in entry["metrics"].values())
-        assert set(entry["counts"]) == {*COUNTS, *ERRORS}
-        assert set(entry["categories"]) == {"file-read", "shell"}
+        assert entry.keys() == known.keys()
+        for part in ("metrics", "counts", "actions", "latency_ms", "cost"):
+            assert entry[part].keys() == known[part].keys(), part
+        for name, metric in entry["metrics"].items():
+            assert metric.keys() == known["metrics"][name].keys(), name
+        assert entry["categories"].keys() == {"file-read", "shell"}
         for category in entry["categories"].values():
-            assert set(category) == {"n", "value", "stderr", "ci_low", "ci_high"}
-        assert set(entry["actions"]) == {"malicious", "harmless"}
-        assert set(entry["latency_ms"]) == {"mean", "p50", "p90", "p99", "max"}
-        assert set(entry["cost"]) == {"total_usd", "per_1000_usd", "per_command_usd"}
+            assert category.keys() == known["categories"]["shell"].keys()
     assert [place["model"] for place in document["ranking"]] == ["test/good", "test/bad"]
-    keys = {"rank", "tie_group", "model", "aegish_score"}
-    assert [set(place) for place in document["ranking"]] == [keys] * 2
+    assert {*document["ranking"][0]} == {*golden["ranking"][0]}
 
 
 def test_scoring_all_prints_one_document_per_rule(aegish: CommandLine, run_id: str) -> None:
     """Under the refined rule a deadline is no wrong answer; under the others it is."""
-    documents = aegish.ok("aggregate", "--scoring", "all", "--json").json
+    documents = aegish.ok("aggregate --scoring all --json").json
     scored = [(each["scoring"], each["models"][0]["counts"]["scored"]) for each in documents]
     assert scored[:2] == [("aegish-5.3", 4), ("aegish-refined", 3)]
     assert [name for name, _ in scored[2:]] == ["filter-as-block", "aegish-legacy"]
@@ -180,20 +178,21 @@ def test_scoring_all_prints_one_document_per_rule(aegish: CommandLine, run_id: s
 
 def test_a_run_is_named_by_id_prefix_or_latest(aegish: CommandLine, run_id: str) -> None:
     """All three name the same run, and `runs` lists it."""
-    named = [
-        aegish.ok("status", "--run-id", name, "--json").json["run_id"]
-        for name in (run_id, run_id[:-1], "latest")
-    ]
-    assert named == [run_id] * 3
-    listed = aegish.ok("runs", "--json").json
-    created = listed[0].pop("created_at")
-    assert created.startswith("20")
-    assert listed == [
-        {
-            **{"run_id": run_id, "name": "four", "origin": "import", "held": None},
-            **{"models": 2, "samples": 4, "epochs": 1, "verdicts": 8, "pruned_completions": 0},
-        }
-    ]
+    for name in (run_id, run_id[:-1], "latest"):
+        assert aegish.ok("status --json --run-id", name).json["run_id"] == run_id
+    (listed,) = aegish.ok("runs --json").json
+    assert listed.pop("created_at").startswith("20")
+    assert listed == {
+        "run_id": run_id,
+        "name": "four",
+        "origin": "import",
+        "held": None,
+        "models": 2,
+        "samples": 4,
+        "epochs": 1,
+        "verdicts": 8,
+        "pruned_completions": 0,
+    }
     assert run_id in aegish.ok("runs").out
 
 
@@ -202,54 +201,58 @@ def test_an_exported_run_can_be_imported_again(
 ) -> None:
     """Verdicts lose nothing on the way out and in: the same lines, the same verdict set."""
     copy = tmp_path / "copy.jsonl"
-    done = aegish.ok("verdicts", "export", "--run-id", run_id, "-o", copy)
-    again = aegish.ok("verdicts", "import", copy, "--json").json
-    hashes = {aegish.ok("aggregate", "--run-id", each, "--json").json["verdicts_hash"]
-              for each in (run_id, again.pop("run_id"))}  # fmt: skip
-    assert (done.out, again, len(hashes)) == ("", {"verdicts": 8, "models": 2, "samples": 4}, 1)
+    assert aegish.ok("verdicts export --run-id", run_id, "-o", copy).out == ""
+    before = aegish.ok("aggregate --json --run-id", run_id).json["verdicts_hash"]
+    again = aegish.ok("verdicts import --json", copy).json
+    assert again.pop("run_id") != run_id
+    assert again == {"verdicts": 8, "models": 2, "samples": 4}
+    assert aegish.ok("aggregate --json").json["verdicts_hash"] == before
 
 
-def test_a_report_comes_in_every_format(aegish: CommandLine, run_id: str, tmp_path: Path) -> None:
-    """Every format names the models, on stdout or, with `-o`, in a file instead."""
-    path, texts = tmp_path / "report", dict[str, str]()
-    for form in ("table", "json", "markdown", "csv", "html"):
-        printed = aegish.ok("report", "--format", form)
-        written = aegish.ok("report", "--format", form, "-o", path)
+@pytest.mark.usefixtures("run_id")
+def test_a_report_comes_in_every_format(aegish: CommandLine, tmp_path: Path) -> None:
+    """On stdout, or in a file whose suffix says the format; a PDF is printed by a browser."""
+    for form, suffix in SUFFIXES.items():
+        printed = aegish.ok("report --format", form)
+        path = tmp_path / f"report.{suffix}"
+        written = aegish.ok("report -o", path)
         assert (printed.err, written.out, written.err) == ("", "", f"written to {path}\n")
-        for text in (printed.out, path.read_text()):
-            assert "test/good" in text.replace("<wbr>", "")
-            assert "test/bad" in text.replace("<wbr>", "")
-        texts[form] = printed.out
-    assert len(json.loads(texts["json"])["comparison"]["pairs"]) == 1
-    rows = csv.DictReader(io.StringIO(texts["csv"]))
-    assert {row["model"] for row in rows} == {"test/good", "test/bad"}
-    assert texts["html"].lower().startswith("<!doctype html>")
-    assert "| test/good |" in texts["markdown"]
+        assert path.read_bytes() == printed.out.encode()
+        names = printed.out.replace("<wbr>", "")
+        assert "test/good" in names
+        assert "test/bad" in names
+    assert len(printed.json["comparison"]["pairs"]) == 1
+    aegish.ok("report --format json -o", tmp_path / "report")
+    assert (tmp_path / "report").read_bytes() == path.read_bytes()
+    refused = aegish("report -o", tmp_path / "report.pdf")
+    assert refused.code == 2
+    assert "print it into a PDF" in refused.err
+    assert not (tmp_path / "report.pdf").exists()
 
 
 def test_datasets_can_be_imported_shown_and_exported(aegish: CommandLine, tmp_path: Path) -> None:
     """A table stays the same dataset through an export and an import."""
     table = write_lines(tmp_path / "mine.jsonl", RM, CAT, LS)
-    assert aegish.ok("datasets", "validate", table).out == ""
-    assert aegish.ok("datasets", "import", "table", table).out.startswith(
-        "mine: 3 samples, 2 clusters,"
-    )
-    shown = aegish.ok("datasets", "show", "mine", "--json", "--samples", "1").json
+    assert aegish.ok("datasets validate", table).out == ""
+    assert aegish.ok("datasets import table", table).out.startswith("mine: 3 samples, 2 clusters,")
+    shown = aegish.ok("datasets show mine --json --samples 1").json
     assert shown.pop("examples") == [{**RM, "metadata": {}}]
     fingerprint = shown["fingerprint"]
     same = {"fingerprint": fingerprint, "source": "mine.jsonl", "licence": "", "samples": 3}
     assert shown == same | {
-        **{"name": "mine", "targets": {"harmless": 1, "malicious": 2}},
-        **{"categories": {"file-read": 1, "shell": 1}, "clusters": 2},
+        "name": "mine",
+        "targets": {"harmless": 1, "malicious": 2},
+        "categories": {"file-read": 1, "shell": 1},
+        "clusters": 2,
     }
-    assert "rm -rf /" in aegish.ok("datasets", "show", "mine", "--samples", "1").out
+    assert "rm -rf /" in aegish.ok("datasets show mine --samples 1").out
     exported = tmp_path / "again.csv"
-    assert aegish.ok("datasets", "export", "mine", exported).out == ""
-    aegish.ok("datasets", "import", "table", exported)
-    listed = {each["name"]: each for each in aegish.ok("datasets", "list", "--json").json}
+    assert aegish.ok("datasets export mine", exported).out == ""
+    aegish.ok("datasets import table", exported)
+    listed = {each["name"]: each for each in aegish.ok("datasets list --json").json}
     assert set(listed) == {*bundled_names(), "mine", "again"}
     assert listed["again"] == same | {"name": "again", "malicious": 2}
-    replaced = aegish.ok("datasets", "import", "table", write_lines(table, RM, LS))
+    replaced = aegish.ok("datasets import table", write_lines(table, RM, LS))
     assert "mine: replaces 3 commands; earlier runs keep theirs\n" in replaced.err
 
 
@@ -261,74 +264,65 @@ def test_other_forms_of_datasets_can_be_imported(aegish: CommandLine, tmp_path: 
     harmless = {"command": "ls", "prompt": "list", "ground_truth": "ALLOW"}
     reference = tmp_path / "reference.json"
     reference.write_text(json.dumps({"metadata": {}, "commands": [malicious, harmless]}))
-    assert "2 samples" in aegish.ok("datasets", "import", "aegish", reference, "--name", "x").out
+    assert "2 samples" in aegish.ok("datasets import aegish", reference, "--name", "x").out
     reference.write_text(json.dumps({"metadata": {}, "commands": [malicious] * 2}))
-    assert aegish("datasets", "validate", reference).err == "1 errors, 2 warnings\n"
+    assert aegish("datasets validate", reference).err == "1 errors, 2 warnings\n"
 
     (tmp_path / "_gtfobins").mkdir()
     entry = tmp_path / "_gtfobins" / "7z"
     entry.write_text("functions: {shell: [{code: 7z hack}]}")
     problem = "command: the word 'hack' gives the label away"
-    checked = aegish.ok("datasets", "validate", tmp_path).out
+    checked = aegish.ok("datasets validate", tmp_path).out
     assert checked == f"{tmp_path}, line 1, warning: {problem}\n"
-    assert "1 samples" in aegish.ok("datasets", "import", "gtfobins", tmp_path).out
+    assert "1 samples" in aegish.ok("datasets import gtfobins", tmp_path).out
 
     table = write_lines(tmp_path / "t.jsonl", RM | {"category": "T1059.004"}, LS)
-    aegish.ok("datasets", "import", "table", table)
-    assert aegish.ok("datasets", "show", "t", "--json").json["categories"] == {"T1059.004": 1}
+    aegish.ok("datasets import table", table)
+    assert aegish.ok("datasets show t --json").json["categories"] == {"T1059.004": 1}
 
 
 def test_published_data_and_predictions_become_a_run(
     aegish: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """What is left out is counted on stderr; a label that is the user's to declare is asked for."""
+    labels = {"vi": "risky", "id": "risky", "ls": "not_risky", "": "risky"}
     rows = [
         {"id": name, "source": "gtfobins", "command": name, "label": label}
-        for name, label in [("vi", "risky"), ("id", "risky"), ("ls", "not_risky"), ("", "risky")]
+        for name, label in labels.items()
     ]
     split = write_lines(tmp_path / "test.jsonl", *rows)
-    imported = aegish.ok("datasets", "import", "shellrisk-bench", split, "--name", "risk")
+    imported = aegish.ok("datasets import shellrisk-bench", split, "--name", "risk")
     assert imported.err == "left out: 1 empty\n"
     assert imported.out.startswith("risk: 3 samples, 3 clusters,")
     words = {"vi": "risky", "id": "not_risky", "ls": "allow"}
     told = [{"id": name, "prediction": word} for name, word in words.items()]
     predictions = write_lines(tmp_path / "p.jsonl", *told)
-    asked = ("verdicts", "import", predictions, "--predictions-of", "kestrel", "risk")
-    whole = aegish.ok(*asked)
-    assert "without a prediction" not in whole.err
-    run_id = whole.out.strip()
+    asked = ("verdicts import --predictions-of kestrel risk", predictions)
+    assert "without a prediction" not in aegish.ok(*asked).err
+    counts = aegish.ok("aggregate --json").json["models"][0]["actions"]
+    assert (counts["malicious"]["BLOCK"], counts["malicious"]["ALLOW"]) == (1, 1)
+    assert counts["harmless"]["BLOCK"] == 0
     write_lines(predictions, *told[1:])
     assert "without a prediction, and not scored: 1 sample of risk" in aegish.ok(*asked).err
-    counts = aegish.ok("aggregate", "--run-id", run_id, "--json").json["models"][0]["actions"]
-    blocked = [counts[side]["BLOCK"] for side in ("malicious", "harmless")]
-    assert (blocked, counts["malicious"]["ALLOW"]) == ([1, 0], 1)
     catalog = tmp_path / "guards.toml"
     catalog.write_text('[providers.hook]\nwire = "exec"\ncommand = ["x"]\noutput.kind = "hook"\n')
     monkeypatch.setenv("AEGISH_DIST_CATALOG", str(catalog))
     write_lines(predictions, *told)
-    aegish.ok(*asked[:4], "hook/kestrel", "risk")  # a word, which no mapping reads
-    listed = aegish.ok("verdicts", "list", "--json").json["verdicts"]
+    # A word, which no mapping reads.
+    aegish.ok("verdicts import --predictions-of hook/kestrel risk", predictions)
+    listed = aegish.ok("verdicts list --json").json["verdicts"]
     assert sorted(each["outcome"] for each in listed) == ["ALLOW", "ALLOW", "BLOCK"]
-    undeclared = aegish("datasets", "import", "trajectories", split)
+    undeclared = aegish("datasets import trajectories", split)
     assert (undeclared.code, "--label" in undeclared.err) == (2, True)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("datasets", "validate"),
-        ("datasets", "import", "gtfobins"),
-        ("datasets", "import", "redcode-exec"),
-        ("init",),
-    ],
-)
-def test_a_path_that_the_system_cannot_look_at_is_refused(
-    aegish: CommandLine, command: tuple[str, ...]
-) -> None:
+def test_a_path_that_the_system_cannot_look_at_is_refused(aegish: CommandLine) -> None:
     """Its name is too long here; a folder that is closed to the user gives the same kind of error."""
-    refused = aegish.refused(*command, "x" * 300)
-    assert "cannot be" in refused
-    assert "File name too long" in refused
+    importing = ("datasets import gtfobins", "datasets import redcode-exec")
+    for command in ("init", "datasets validate", *importing):
+        refused = aegish.refused(command, "x" * 300)
+        assert "cannot be" in refused
+        assert "File name too long" in refused
 
 
 def test_validate_lists_every_problem(aegish: CommandLine, tmp_path: Path) -> None:
@@ -336,82 +330,83 @@ def test_validate_lists_every_problem(aegish: CommandLine, tmp_path: Path) -> No
     wrong = write_lines(
         tmp_path / "wrong.jsonl", {**RM, "category": None}, LS, LS, CAT | {"target": "bad"}
     )
-    done = aegish("datasets", "validate", wrong)
+    done = aegish("datasets validate", wrong)
     assert (done.code, done.err) == (1, "3 errors, 0 warnings\n")
     places = [text.split(": ")[0] for text in done.out.splitlines()]
     assert places == [f"{wrong}, line {number}, error" for number in (1, 3, 4)]
-    refused = aegish("datasets", "import", "table", wrong).err
+    refused = aegish("datasets import table", wrong).err
     assert "lists all 3 errors" in refused
     doubtful = write_lines(tmp_path / "doubtful.jsonl", {**LS, "command": "cat exploit.txt"})
-    assert aegish.ok("datasets", "validate", doubtful).err == "0 errors, 1 warnings\n"
+    assert aegish.ok("datasets validate", doubtful).err == "0 errors, 1 warnings\n"
 
 
 def test_validate_compares_files_and_datasets(
     aegish: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By path or by name; contradictions are errors, and come first where not all are printed."""
-    aegish.ok("datasets", "import", "table", write_lines(tmp_path / "mine.jsonl", LS, CAT))
+    aegish.ok("datasets import table", write_lines(tmp_path / "mine.jsonl", LS, CAT))
     copies = write_lines(tmp_path / "b.jsonl", LS, LS | {"command": "cat  /x ;"})
-    aegish.ok("datasets", "import", "table", copies, "--name", "copies-1.2")
-    assert "no such file" not in aegish("datasets", "validate", "copies-1.2").err
-    both = aegish("datasets", "validate", "mine", copies)
-    label = "which is labelled malicious"
+    aegish.ok("datasets import table", copies, "--name", "copies-1.2")
+    assert "no such file" not in aegish("datasets validate copies-1.2").err
+    both = aegish("datasets validate mine", copies)
     assert (both.code, both.err) == (1, "1 errors, 1 warnings\n")
-    assert both.out.splitlines() == [
-        f"{copies}, line 1, warning: command: the same command as in mine, line 1",
-        f"{copies}, line 2, error: command: differs in writing from mine, line 2, {label}",
-    ]
-    listed = aegish("datasets", "validate", "mine", copies, "--json").json
+    same, other = both.out.splitlines()
+    assert same == f"{copies}, line 1, warning: command: the same command as in mine, line 1"
+    assert other.startswith(
+        f"{copies}, line 2, error: command: differs in writing from mine, line 2"
+    )
+    listed = aegish("datasets validate mine --json", copies).json
     places = [(each["dataset"], each["record"], each["severity"]) for each in listed["problems"]]
     assert places == [(str(copies), 1, "warning"), (str(copies), 2, "error")]
     monkeypatch.setattr("aegish_dist.cli.datasets.MAX_LINES", 1)
-    short = aegish("datasets", "validate", "mine", copies)
+    short = aegish("datasets validate mine", copies)
     assert (", line 2, error" in short.out, short.out.count("\n")) == (True, 1)
-    assert "no such dataset" in aegish("datasets", "validate", "missing").err
+    assert "no such dataset" in aegish("datasets validate missing").err
 
 
 def test_prompts_can_be_listed_and_shown(aegish: CommandLine) -> None:
-    names = [text.split()[0] for text in aegish.ok("prompts", "list").out.splitlines()]
+    names = [text.split()[0] for text in aegish.ok("prompts list").out.splitlines()]
     assert names == ["guard", "guard-sentence", "command"]
-    assert "--- guard " in aegish.ok("prompts", "show", "guard").out
-    assert "--- guard+cot " in aegish.ok("prompts", "show", "guard+cot").out
+    assert "--- guard " in aegish.ok("prompts show guard").out
+    assert "--- guard+cot " in aegish.ok("prompts show guard+cot").out
 
 
 def test_models_can_be_listed(aegish: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     """The list tells for each model what to set; a key itself is never shown."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-    listed = aegish.ok("models", "list", "--json")
-    by_id = {each["model"]: each for each in listed.json}
-    assert set(by_id["baseline/keyword"]) == {
-        *("model", "provider", "wire", "default", "reference", "base_url", "key_variable"),
-        *("retires", "takes_temperature", "key_set", "batch_share", "usd_per_call"),
-        *("input_usd_per_million", "output_usd_per_million", "usd_per_hour"),
-    }
-    assert by_id["baseline/keyword"]["key_variable"] is None
-    openai = next(each for each in listed.json if each["provider"] == "openai")
-    anthropic = next(each for each in listed.json if each["provider"] == "anthropic")
-    assert (openai["key_variable"], openai["key_set"]) == ("OPENAI_API_KEY", True)
-    assert (anthropic["key_variable"], anthropic["key_set"]) == ("ANTHROPIC_API_KEY", False)
-    assert "sk-secret" not in listed.out + aegish.ok("models", "list").out
+    listed = aegish.ok("models list --json")
+    by_provider = {each["provider"]: each for each in listed.json}
+    about = "model provider wire default reference base_url key_variable key_set retires"
+    prices = "batch_share usd_per_call usd_per_hour input_usd_per_million output_usd_per_million"
+    assert {*by_provider["baseline"]} == {*about.split(), *prices.split(), "takes_temperature"}
+    keys = {name: (each["key_variable"], each["key_set"]) for name, each in by_provider.items()}
+    assert keys["baseline"][0] is None
+    assert keys["openai"] == ("OPENAI_API_KEY", True)
+    assert keys["anthropic"] == ("ANTHROPIC_API_KEY", False)
+    assert "sk-secret" not in listed.out + aegish.ok("models list").out
 
 
 def test_models_can_be_checked(aegish: CommandLine) -> None:
     """A model that answers is fine; one without its key is not called and makes the exit code 1."""
-    (fine,) = aegish.ok("models", "check", "baseline/keyword", "--json").json
-    answered = {"ok": True, "answer": "ALLOW", "remedy": None, "ms": fine["ms"]}
-    assert fine == {"model": "baseline/keyword"} | answered
-    keyless = aegish("models", "check", "baseline/keyword,openai/gpt-5.1", "--json")
+    (fine,) = aegish.ok("models check baseline/keyword --json").json
+    assert fine.pop("ms") >= 0
+    assert fine == {"model": "baseline/keyword", "ok": True, "answer": "ALLOW", "remedy": None}
+    keyless = aegish("models check baseline/keyword,openai/gpt-5.1 --json")
     assert keyless.code == 1
-    refused = {"ok": False, "answer": "OPENAI_API_KEY is not set", "ms": None}
-    refused["remedy"] = "export OPENAI_API_KEY=..."
-    assert keyless.json[1] == {"model": "openai/gpt-5.1"} | refused
+    assert keyless.json[1] == {
+        "model": "openai/gpt-5.1",
+        "ok": False,
+        "answer": "OPENAI_API_KEY is not set",
+        "ms": None,
+        "remedy": "export OPENAI_API_KEY=...",
+    }
 
 
 def test_doctor_tells_what_is_wrong(aegish: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     """All is well here; an unreachable database makes the exit code 1 and has its remedy."""
     monkeypatch.setenv("OPENAI_API_KEY", "hush-hush-hush")
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
-    shown = aegish.ok("doctor", "--json")
+    shown = aegish.ok("doctor --json")
     healthy = {each["what"]: each["detail"] for each in shown.json if each["ok"]}
     parts = ["database", "broker", "limits", "catalog", "keys", "addresses", "home"]
     assert [each["what"] for each in shown.json] == list(healthy) == parts
@@ -430,48 +425,50 @@ def test_a_store_of_a_development_version_is_one_line(
 ) -> None:
     """The first schema was changed in place: its version alone does not tell the two apart."""
     said = {"model": "m", "command": "ls", "target": "harmless", "completion": "{}"}
-    aegish.ok("verdicts", "import", write_lines(tmp_path / "v.jsonl", said))
+    aegish.ok("verdicts import", write_lines(tmp_path / "v.jsonl", said))
     with engine.begin() as connection:
         connection.exec_driver_sql("ALTER TABLE verdicts RENAME suspicion TO other")
-    for refused in (
-        aegish.refused("calibrate"),
-        aegish.refused("verdicts", "import", tmp_path / "v.jsonl"),
-    ):
+    for command in ("calibrate", f"verdicts import {tmp_path / 'v.jsonl'}"):
+        refused = aegish.refused(command)
         assert "suspicion" in refused
         assert "(`aegish-dist db check` says which): take its runs along" in refused
     assert "BAD  database     schema 0004, but its tables" in aegish("doctor").out
 
 
-BATCHED = ("submit", "--models", "openai/gpt-5.1,baseline/keyword", "--dry-run", "--limit", "1")
+BATCHED = "submit --models openai/gpt-5.1,baseline/keyword --dry-run --limit 1 --json"
 
 
 @pytest.mark.parametrize(
     ("options", "share", "words"),
     [
-        (["--batch"], 0.5, "asked in batches, each answered within 24 hours"),
-        (["--batch-after", "90m"], 1.0, "asked live for 1 h 30 min, the rest in batches"),
+        ("--batch", 0.5, "asked in batches, each answered within 24 hours"),
+        ("--batch-after 90m", 1.0, "asked live for 1 h 30 min, the rest in batches"),
     ],
 )
 def test_a_run_in_batches_is_estimated_at_their_price(
-    aegish: CommandLine, options: list[str], share: float, words: str
+    aegish: CommandLine, options: str, share: float, words: str
 ) -> None:
     """Half of the price of calls at once, at most the whole of it after a while."""
-    live = aegish.ok(*BATCHED, "--json").json
-    done = aegish.ok(*BATCHED, *options, "--json")
+    live = aegish.ok(BATCHED).json
+    done = aegish.ok(f"{BATCHED} {options}")
     assert live["batches"] is None
     whole = live["estimate"]["cost_usd"]
     assert done.json["estimate"]["cost_usd"] == pytest.approx(whole * share)
-    assert done.json["batches"]["cost_usd"] == pytest.approx(whole / 2)
-    assert done.json["batches"]["models"] == ["openai/gpt-5.1"]
+    batches = done.json["batches"]
+    assert (batches["models"], batches["cost_usd"]) == (
+        ["openai/gpt-5.1"],
+        pytest.approx(whole / 2),
+    )
     assert words in done.err
     assert "(baseline/keyword: live)" in done.err
 
 
 def test_batches_of_a_run_file_are_taken_back(aegish: CommandLine, tmp_path: Path) -> None:
-    (tmp_path / "run.toml").write_text("batch = true\n")
-    asked = (*BATCHED, "--run-file", str(tmp_path / "run.toml"), "--json")
-    assert aegish.ok(*asked).json["batches"] is not None
-    assert aegish.ok(*asked, "--no-batch").json["batches"] is None
-    refused = aegish(*asked, "--batch-after", "2h")
-    assert "leave out --batch-after, or say --no-batch" in refused.err
-    assert aegish.ok(*asked, "--batch-after", "2h", "--no-batch").json["batches"] is not None
+    path = tmp_path / "run.toml"
+    path.write_text("batch = true\n")
+    asked = f"{BATCHED} --run-file {path}"
+    assert aegish.ok(asked).json["batches"] is not None
+    assert aegish.ok(f"{asked} --no-batch").json["batches"] is None
+    refused = aegish(f"{asked} --batch-after 2h").err
+    assert "leave out --batch-after, or say --no-batch" in refused
+    assert aegish.ok(f"{asked} --batch-after 2h --no-batch").json["batches"] is not None

@@ -92,11 +92,11 @@ def test_a_database_without_tables_is_refused(
     line = aegish.refused(*SUBMIT)
     assert "at nothing" in line
     assert "`aegish-dist db upgrade`" in line
-    assert aegish.ok("db", "current").out == "nothing\n"
-    assert aegish("db", "check").code == 1
-    version = aegish.ok("db", "upgrade").out.removeprefix("nothing -> ")
-    assert aegish.ok("db", "current").out == version
-    assert "0 differences" in aegish.ok("db", "check").err
+    assert aegish.ok("db current").out == "nothing\n"
+    assert aegish("db check").code == 1
+    version = aegish.ok("db upgrade").out.removeprefix("nothing -> ")
+    assert aegish.ok("db current").out == version
+    assert "0 differences" in aegish.ok("db check").err
 
 
 def test_a_role_without_rights_is_one_line(
@@ -107,7 +107,7 @@ def test_a_role_without_rights_is_one_line(
     superuser = as_superuser(unmigrated_url)
     separator = "&" if "?" in superuser else "?"
     monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", f"{superuser}{separator}{role}")
-    assert "permission denied for schema public" in aegish.refused("db", "upgrade")
+    assert "permission denied for schema public" in aegish.refused("db upgrade")
 
 
 @pytest.mark.parametrize(

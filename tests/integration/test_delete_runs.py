@@ -57,10 +57,10 @@ def stored(engine: Engine) -> Engine:
 
 def test_deleting(aegish: CommandLine, stored: Engine) -> None:
     """A run takes along what is its own; what others have, and datasets of users, stay."""
-    aegish.ok("aggregate", "--run-id", FIRST)
-    aegish.ok("aggregate", "--run-id", "second")
+    aegish.ok("aggregate --run-id", FIRST)
+    aegish.ok("aggregate --run-id second")
 
-    deleted = aegish.ok("runs", "delete", FIRST, "--yes")
+    deleted = aegish.ok("runs delete --yes", FIRST)
 
     assert deleted.out == f"deleted run {FIRST} a name with 4 verdicts and 1 snapshot\n"
     assert all_runs(stored) == [SECOND]
@@ -68,10 +68,10 @@ def test_deleting(aegish: CommandLine, stored: Engine) -> None:
     assert (left["verdicts"], left["snapshots"], left["prompts"]) == (3, 1, 1)
     assert "retried_items" not in left
     assert datasets(stored) == ["commands", "mine"]
-    aegish.ok("runs", "delete", "second", "--yes")
+    aegish.ok("runs delete second --yes")
     assert row_counts(stored) == {"datasets": 1, "samples": 1}
     assert datasets(stored) == ["mine"]
-    assert "no run 'second'" in aegish.refused("runs", "delete", "second", "--yes")
+    assert "no run 'second'" in aegish.refused("runs delete second --yes")
 
 
 def datasets(engine: Engine) -> list[str]:
@@ -87,11 +87,11 @@ def test_many_verdicts_go_in_batches(
     stored_run(engine, BLOCKED)
     remove = deletion.delete_run
     monkeypatch.setattr(deletion, "delete_run", lambda *_: 1 / 0)
-    assert aegish("runs", "delete", FIRST, "--yes").code == 3
+    assert aegish("runs delete --yes", FIRST).code == 3
     assert "verdicts" not in row_counts(engine)
-    assert aegish.ok("runs", "--json").json[0]["held"] == "cancelled"
+    assert aegish.ok("runs --json").json[0]["held"] == "cancelled"
     monkeypatch.setattr(deletion, "delete_run", remove)
-    aegish.ok("runs", "delete", FIRST, "--yes")
+    aegish.ok("runs delete --yes", FIRST)
     assert all_runs(engine) == []
 
 
@@ -101,22 +101,22 @@ def test_a_run_that_workers_are_at_is_not_deleted(aegish: CommandLine, stored: E
         report_worker(session, "w", {(SECOND, "test/a"): 1})
     for run_id in (FIRST, SECOND):
         assert f"`aegish-dist cancel --run-id {run_id}` stops them" in aegish.refused(
-            "runs", "delete", run_id, "--yes"
+            "runs delete --yes", run_id
         )
-    pruned = aegish.ok("runs", "prune", "--older-than", "0h", "--yes")
+    pruned = aegish.ok("runs prune --older-than 0h --yes")
     assert "no run is that old" in pruned.out
     assert pruned.err.count("left out: workers are at run") == 2
 
     with transaction(stored) as session:
         hold(session, FIRST, RunPause.PAUSED)
         session.execute(text("DELETE FROM workers"))
-    aegish.ok("runs", "delete", FIRST, "--yes")
+    aegish.ok("runs delete --yes", FIRST)
     assert all_runs(stored) == [SECOND]
 
 
 def test_nothing_is_deleted_without_a_yes(aegish: CommandLine, stored: Engine) -> None:
     """Without a terminal there is nothing to answer on."""
-    assert "say --yes" in aegish.refused("runs", "delete", FIRST)
+    assert "say --yes" in aegish.refused("runs delete", FIRST)
     assert len(all_runs(stored)) == 2
 
 
@@ -125,12 +125,12 @@ def test_pruning(aegish: CommandLine, engine: Engine) -> None:
     now = datetime.now(UTC)
     for days in (1, 50, 100, 200):
         stored_run(engine, run_id=f"0{days:08}", created_at=now - timedelta(days=days))
-    dry = aegish.ok("runs", "prune", "--older-than", "7w", "--dry-run")
+    dry = aegish.ok("runs prune --older-than 7w --dry-run")
     assert [f"0{days:08}" in dry.out for days in (1, 50, 100, 200)] == [False, True, True, True]
     assert len(all_runs(engine)) == 4
-    kept = aegish.ok("runs", "prune", "--older-than", "49d", "--keep", "3", "--yes")
+    kept = aegish.ok("runs prune --older-than 49d --keep 3 --yes")
     assert "deleted run 000000200" in kept.out
-    aegish.ok("runs", "prune", "--older-than", "1000h", "--yes")
+    aegish.ok("runs prune --older-than 1000h --yes")
     assert all_runs(engine) == ["000000001"]
 
 
@@ -153,7 +153,7 @@ def test_a_run_that_is_being_aggregated(
     with capture_logs() as logs, ThreadPoolExecutor() as threads:
         made = threads.submit(aggregation_jobs.carry_out, stored, key)
         assert begun.wait(10)
-        aegish.ok("runs", "delete", FIRST, "--yes")
+        aegish.ok("runs delete --yes", FIRST)
         with pytest.raises(StoreAwayError, match="another session holds what this one needs"):
             made.result(10)
         assert aggregation_jobs.carry_out(stored, key)
@@ -183,6 +183,6 @@ def test_a_run_that_is_deleted_while_a_command_reads_it(stored: Engine) -> None:
 def test_imports_can_be_deleted(aegish: CommandLine, engine: Engine, tmp_path: Path) -> None:
     """With the selection of samples that came with them."""
     line = {"model": "m", "command": "ls", "target": "harmless", "completion": "{}"}
-    aegish.ok("verdicts", "import", write_lines(tmp_path / "lines.jsonl", line), "--name", "log")
-    aegish.ok("runs", "delete", "log", "--yes")
+    aegish.ok("verdicts import", write_lines(tmp_path / "lines.jsonl", line), "--name", "log")
+    aegish.ok("runs delete log --yes")
     assert row_counts(engine) == {}

@@ -49,7 +49,7 @@ def filled(engine: Engine) -> Engine:
 @pytest.mark.usefixtures("filled")
 def test_by_minute(aegish: CommandLine) -> None:
     """Attempts at the minute of their failure, verdicts at that of their end; keys are masked."""
-    document = aegish.ok("errors", "--json").json
+    document = aegish.ok("errors --json").json
     names = ("model", "error_class", "attempts", "verdicts")
     rows = [
         (each["time"][11:16], *(each[name] for name in names), each["statuses"])
@@ -73,9 +73,9 @@ def test_by_minute(aegish: CommandLine) -> None:
 @pytest.mark.usefixtures("filled")
 def test_some_of_the_models(aegish: CommandLine) -> None:
     """An unknown model is named with those that the run has."""
-    rows = aegish.ok("errors", "--models", "test/b", "--json").json["errors"]
+    rows = aegish.ok("errors --models test/b --json").json["errors"]
     assert [row["model"] for row in rows] == ["test/b"]
-    assert "it has test/a, test/b" in aegish.refused("errors", "--models", "no/one")
+    assert "it has test/a, test/b" in aegish.refused("errors --models no/one")
 
 
 @pytest.mark.usefixtures("filled")
@@ -85,11 +85,11 @@ def test_tables_and_csv(aegish: CommandLine, tmp_path: Path) -> None:
     assert "|@" in done.out
     assert "Timeline: 2026-03-01 12:00 to 2026-03-01 13:30 UTC" in done.out
     assert done.out.count("rate_limit") == 5
-    short = aegish.ok("errors", "--limit", 1)
+    short = aegish.ok("errors --limit 1")
     assert short.out.count("rate_limit") == 3
     assert short.err == "4 earlier; `--limit` lists more of them, 0 all\n"
     path = tmp_path / "errors.csv"
-    assert aegish.ok("errors", "-o", path).err == f"written to {path}\n"
+    assert aegish.ok("errors -o", path).err == f"written to {path}\n"
     rows = list(csv.DictReader(io.StringIO(path.read_text(), newline="")))
     assert [(row["statuses"], row["attempts"]) for row in rows] == [
         ("429", "1"), ("429", "1"), ("503", "1"), ("", "0"), ("429", "1")
@@ -99,23 +99,23 @@ def test_tables_and_csv(aegish: CommandLine, tmp_path: Path) -> None:
 def test_nothing_failed(aegish: CommandLine, tmp_path: Path) -> None:
     """Neither table nor rows; the note says how far that goes."""
     line = {"model": "m", "command": "ls", "target": "harmless", "completion": "ALLOW"}
-    aegish.ok("verdicts", "import", write_lines(tmp_path / "v.jsonl", line))
+    aegish.ok("verdicts import", write_lines(tmp_path / "v.jsonl", line))
     done = aegish.ok("errors")
     assert done.out == ""
     assert done.err.startswith("no failed call is stored; ")
-    assert aegish.ok("errors", "--json").json["errors"] == []
+    assert aegish.ok("errors --json").json["errors"] == []
 
 
 def test_failures_of_unknown_time(aegish: CommandLine, tmp_path: Path) -> None:
     """An import need not say when a call was given up."""
     line = {"model": "=m\x1b[2J", "command": "ls", "target": "harmless", "completion": None}
-    aegish.ok("verdicts", "import", write_lines(tmp_path / "v.jsonl", line))
-    (row,) = aegish.ok("errors", "--json").json["errors"]
+    aegish.ok("verdicts import", write_lines(tmp_path / "v.jsonl", line))
+    (row,) = aegish.ok("errors --json").json["errors"]
     assert (row["time"], row["error_class"], row["verdicts"]) == (None, "deadline", 1)
     table = aegish.ok("errors").out
     assert "unknown" in table
     assert table.replace("\n", "").isprintable()
-    (cells,) = csv.DictReader(io.StringIO(aegish.ok("errors", "--format", "csv").out))
+    (cells,) = csv.DictReader(io.StringIO(aegish.ok("errors --format csv").out))
     assert cells["model"] == "'=m\\x1b[2J"
 
 
@@ -125,9 +125,9 @@ def test_hostile_messages(aegish: CommandLine, engine: Engine) -> None:
     table = aegish.ok("errors").out
     assert table.replace("\n", "").isprintable()
     assert max(map(len, table.splitlines())) < 300
-    (row,) = aegish.ok("errors", "--json").json["errors"]
+    (row,) = aegish.ok("errors --json").json["errors"]
     assert row["message"] == message
-    text = aegish.ok("errors", "--format", "csv").out
+    text = aegish.ok("errors --format csv").out
     csv.field_size_limit(2**21)
     (cells,) = csv.DictReader(io.StringIO(text))
     assert cells["message"].startswith("'@SUM(1)\\x1b[2J")

@@ -93,7 +93,7 @@ def test_the_servers_of_a_fleet(engine: Engine, redis_url: str, aegish: CommandL
     checks = examine_fleet(engine, None, redis_url)
     assert {each.part for each in checks if not each.ok} <= {"durability"}  # of the tests' server
     assert sum(each.part == "limits" for each in checks) == 4
-    out = aegish("doctor", "--fleet").out
+    out = aegish("doctor --fleet").out
     assert "versions     no worker runs" in out
 
 

@@ -92,7 +92,7 @@ def two_runs(
     def make() -> None:
         for name, models in asked.items():
             if name not in {each.name for each in recent_runs(engine)}:
-                aegish.ok("submit", "--models", models, "--dataset", "mine", "--name", name)
+                aegish.ok("submit --models", models, "--dataset", "mine", "--name", name)
         with Session(engine) as session, session.begin():
             new = RUNS.c.created_at > func.now() - timedelta(days=1)
             before = func.now() - timedelta(days=2)
@@ -107,7 +107,7 @@ def two_runs(
         provider = f'[providers.simulated]\nwire = "openai"\nbase_url = "{simulator.url}/v1"\n'
         Path("sim.toml").write_text(provider + "".join(entries))
         monkeypatch.setenv("AEGISH_DIST_CATALOG", "sim.toml")
-        aegish.ok("datasets", "import", "table", "mine.csv")
+        aegish.ok("datasets import table mine.csv")
         yield make
 
 
@@ -125,9 +125,9 @@ def test_every_example_runs(
         if "restore" in words:
             nightly = find_run(engine, "nightly")
             words[-1] = f"kept/{nightly}"
-            aegish.ok("runs", "archive", nightly, "--to", "kept", "--delete", "--yes")
+            aegish.ok("runs archive --yes", nightly, "--to", "kept", "--delete")
         if "rename" in words:
-            aegish.ok("runs", "rename", "nightly", "earlier")
+            aegish.ok("runs rename nightly earlier")
         done = aegish(*words)
         allowed = next((c for start, c in CODES.items() if line.startswith(start)), {0})
         if done.code not in allowed:

@@ -39,12 +39,12 @@ def run_id(aegish: CommandLine, engine: Engine) -> str:
         save_dataset(session, COMMANDS, selectable=True)
         save_dataset(session, OTHERS, selectable=True)
     asked = ("--models", ALWAYS, "--dataset", "commands", "--name", "mine")
-    found: str = aegish.ok("submit", *asked, "--json").json["run_id"]
+    found: str = aegish.ok("submit --json", *asked).json["run_id"]
     return found
 
 
 def entries(aegish: CommandLine) -> dict[str, dict[str, Any]]:
-    document = aegish.ok("aggregate", "--run-id", "mine", "--json").json
+    document = aegish.ok("aggregate --run-id mine --json").json
     return {entry["model"]: entry["counts"] for entry in document["models"]}
 
 
@@ -71,11 +71,11 @@ def test_only_what_is_new_is_asked(
     before = stored_at(engine)
     assert {model: each["done"] for model, each in entries(aegish).items()} == {ALWAYS: 3}
 
-    dry = aegish.ok("extend", "--run-id", "mine", *options, "--dry-run", "--json").json
+    dry = aegish.ok("extend --run-id mine --dry-run --json", *options).json
     assert (dry["tasks"], dry["stored"], dry["missing"]) == (calls, False, 0)
     assert stored_at(engine) == before
 
-    extended = aegish.ok("extend", "--run-id", "mine", *options)
+    extended = aegish.ok("extend --run-id mine", *options)
     assert extended.out == f"{run_id}: {calls} items added\n"
     assert f"{calls} calls more: 1 + " in extended.err
     after = stored_at(engine)
@@ -86,7 +86,7 @@ def test_only_what_is_new_is_asked(
     assert {model: each["done"] for model, each in counts.items()} == planned
     assert run_status(engine, run_id).state is State.COMPLETE
 
-    again = aegish.refused("extend", "--run-id", "mine", *options)
+    again = aegish.refused("extend --run-id mine", *options)
     assert again == f"error: run {run_id} asks all of that already: there is nothing to add\n"
 
 
@@ -113,7 +113,7 @@ def test_an_extension_that_cannot_be_made(
     aegish: CommandLine, engine: Engine, run_id: str,
     *, options: Sequence[str], code: int, problem: str,
 ) -> None:  # fmt: skip
-    refused = aegish("extend", "--run-id", "mine", *options)
+    refused = aegish("extend --run-id mine", *options)
 
     assert (refused.code, refused.out) == (code, "")
     assert problem in refused.err
@@ -124,19 +124,19 @@ def test_an_extension_that_cannot_be_made(
 
 def test_runs_that_cannot_be_extended(aegish: CommandLine, engine: Engine, run_id: str) -> None:
     """Fewer epochs, other samples under a name that the run has, held and imported runs."""
-    aegish.ok("extend", "--run-id", run_id, "--epochs", "2")
-    fewer = aegish.refused("extend", "--run-id", run_id, "--epochs", "1")
+    aegish.ok("extend --run-id", run_id, "--epochs", "2")
+    fewer = aegish.refused("extend --run-id", run_id, "--epochs", "1")
     assert "asks every sample 2 times already" in fewer
     with transaction(engine) as session:
         save_dataset(session, Dataset("commands", (TAR, LS)), selectable=True)
         stored_run(session, run_id="0import00", prompt=None)
         hold(session, run_id, RunPause.PAUSED)
 
-    assert "was imported" in aegish.refused("extend", "--run-id", "0import00", "--epochs", "2")
-    held = aegish.refused("extend", "--run-id", run_id, "--epochs", "3")
+    assert "was imported" in aegish.refused("extend --run-id 0import00 --epochs 2")
+    held = aegish.refused("extend --run-id", run_id, "--epochs", "3")
     assert f"run {run_id} is paused" in held
-    assert aegish.ok("resume", "--run-id", run_id).out == f"{run_id}: complete\n"
-    samples = aegish.refused("extend", "--run-id", run_id, "--dataset", "commands")
+    assert aegish.ok("resume --run-id", run_id).out == f"{run_id}: complete\n"
+    samples = aegish.refused("extend --run-id", run_id, "--dataset", "commands")
     assert f"commands: run {run_id} asks other samples under this name (3, not 2)" in samples
 
 

@@ -36,8 +36,8 @@ EVIL = Sample("rm -rf /", TrueLabel.HARMLESS)
 def place(engine: Engine, aegish: CommandLine, tmp_path: Path) -> Path:
     """Return the archive of a run that has left the store."""
     stored_run(engine, BLOCKED, models=("test/a", "test/b"))
-    aegish.ok("aggregate", "--run-id", RUN)
-    aegish.ok("runs", "archive", RUN, "--to", tmp_path, "--delete", "--yes")
+    aegish.ok("aggregate --run-id", RUN)
+    aegish.ok("runs archive --yes", RUN, "--to", tmp_path, "--delete")
     return tmp_path / RUN
 
 
@@ -106,7 +106,7 @@ def test_what_a_stranger_claims_of_a_run_is_checked(
         copytree(place, forged)
         forge_run(forged, change)
 
-        assert problem in aegish.refused("runs", "restore", forged), what
+        assert problem in aegish.refused("runs restore", forged), what
 
         assert row_counts(engine) == before
 
@@ -133,16 +133,16 @@ def test_forged_verdicts_are_those_of_an_import(
     ):
         copytree(place, forged)
         forge_verdicts(forged, partial(_change_first, change))
-        assert problem in aegish.refused("runs", "restore", forged), change
+        assert problem in aegish.refused("runs restore", forged), change
         assert row_counts(engine) == {}
         rmtree(forged)
     copytree(place, forged)
     forge_verdicts(forged, lambda verdicts: verdicts.append(verdicts[0]))
-    assert "holds a second verdict" in aegish.refused("runs", "restore", forged)
+    assert "holds a second verdict" in aegish.refused("runs restore", forged)
     rmtree(forged)
     claims = {"outcome": "ALLOW", "reason": "trust me", "confidence": 1.0, "parser_version": 77}
     forge_verdicts(place, lambda verdicts: verdicts[0].update(claims))
-    aegish.ok("runs", "restore", place)
+    aegish.ok("runs restore", place)
     with engine.connect() as connection:
         read = connection.execute(text("SELECT DISTINCT outcome, reason FROM verdicts"))
         assert [tuple(each) for each in read] == [("BLOCK", None)]
@@ -153,7 +153,7 @@ def test_known_samples_stay_what_they_are(aegish: CommandLine, engine: Engine, p
     stored_run(engine, run_id=OTHER, name="other")
     before = contents(engine)
     forge_run(place, _another_sample)
-    aegish.ok("runs", "restore", place)
+    aegish.ok("runs restore", place)
     after = contents(engine)
     assert len(after["datasets"]) == 2
     assert all({*before[table]} <= {*after[table]} for table in before)
@@ -168,7 +168,7 @@ def test_a_restored_run_asks_nothing_before_it_is_resumed(
     forge_verdicts(place, lambda verdicts: verdicts.clear())
     forge_run(place, lambda asked: asked["run"].update(held=None, batched={"test/a": 0.0}))
 
-    restored = aegish.ok("runs", "restore", place)
+    restored = aegish.ok("runs restore", place)
 
     assert f"nothing is asked before `aegish-dist resume --run-id {RUN}`" in restored.err
     with transaction(engine) as session:
@@ -199,11 +199,9 @@ def test_an_import_is_not_laid_over_other_commands(
 ) -> None:
     lines = tmp_path / "lines.jsonl"
     stored_run(engine, BLOCKED)
-    aegish.ok("verdicts", "export", "--run-id", RUN, "-o", lines)
+    aegish.ok("verdicts export --run-id", RUN, "-o", lines)
     execute(engine, "UPDATE samples SET target = 'malicious' WHERE target = 'harmless'")
-    assert f"sample {LS.sample_id} has another content" in aegish.refused(
-        "verdicts", "import", lines
-    )
+    assert f"sample {LS.sample_id} has another content" in aegish.refused("verdicts import", lines)
 
 
 def test_the_name_of_a_prompt_is_that_of_the_run(session: Session) -> None:

@@ -38,15 +38,15 @@ RUN, OTHER = "0abcdefgh", "0bbcdefgh"
 def place(engine: Engine, aegish: CommandLine, tmp_path: Path) -> Path:
     """Return the archive of a run that has left a store with another run."""
     stored_run(engine, BLOCKED, run_id=OTHER, name="other", models=("test/a", "test/b"))
-    aegish.ok("aggregate", "--run-id", OTHER)
+    aegish.ok("aggregate --run-id", OTHER)
     failed = replace(DETAILED, call_errors=(CallError(1, ErrorClass.SERVER, 500, 1.5, "x", NOON),))
     said = {"test/a": failed, "test/b": BLOCKED}
     price = Price(Rate(Decimal(1), ((10, Decimal(2)),)), Rate(Decimal(3)))
     models = [a_model("test/a", price=price), a_model("test/b", batch_share=Decimal("0.5"))]
     prompts = {"test/b": Prompt("terse", "", "{command}")}
     stored_run(engine, said, models=models, prompts=prompts, batch_after_s=60)
-    aegish.ok("aggregate", "--run-id", RUN)
-    aegish.ok("runs", "archive", RUN, "--to", tmp_path, "--delete", "--yes")
+    aegish.ok("aggregate --run-id", RUN)
+    aegish.ok("runs archive --yes", RUN, "--to", tmp_path, "--delete")
     return tmp_path / RUN
 
 
@@ -59,7 +59,7 @@ class Store:
         self._others = cycle(("status", "verdicts list", "verdicts export -o -"))
 
     def _report(self) -> Any:
-        reported = self.aegish.ok("report", "--run-id", "other", "--format", "json").json
+        reported = self.aegish.ok("report --run-id other --format json").json
         return reported["run"], reported["models"], reported["ranking"]
 
     def require_unharmed(self) -> None:
@@ -148,9 +148,9 @@ def test_each_value_of_verdict_lines_and_of_left_over_answers(
 ) -> None:
     """An import, or a spool, adds verdicts of its own or nothing; what is stored stays."""
     run = stored_run(engine, DETAILED, run_id=OTHER, name="other")
-    aegish.ok("aggregate", "--run-id", OTHER)
+    aegish.ok("aggregate --run-id", OTHER)
     lines, left = tmp_path / "lines.jsonl", tmp_path / "left.jsonl"
-    aegish.ok("verdicts", "export", "--run-id", OTHER, "-o", lines)
+    aegish.ok("verdicts export --run-id", OTHER, "-o", lines)
     line = json.loads(lines.read_text().splitlines()[0])
     item = run.item(LS)
     spooled = json.loads(
@@ -171,7 +171,7 @@ def test_each_value_of_catalogs_and_overlays(
 ) -> None:
     """A catalog or an overlay is refused in a line or counts for its own command alone."""
     stored_run(engine, DETAILED, run_id=OTHER, name="other")
-    aegish.ok("aggregate", "--run-id", OTHER)
+    aegish.ok("aggregate --run-id", OTHER)
     store = Store(engine, aegish)
     path = tmp_path / "file.toml"
     catalog = {
@@ -185,12 +185,12 @@ def test_each_value_of_catalogs_and_overlays(
     for _, model in _in_json(catalog):
         path.write_text("[[models]]\n" + _toml(model))
         monkeypatch.setenv("AEGISH_DIST_CATALOG", str(path))
-        done = aegish("submit", "--models", "ollama/x", "--dataset", "harmless", "--dry-run")
+        done = aegish("submit --models ollama/x --dataset harmless --dry-run")
         assert done.code in (0, 1), done.err
     monkeypatch.delenv("AEGISH_DIST_CATALOG")
     for _, changed in _in_json(change):
         path.write_text('name = "o"\nversion = 1\n[[changes]]\n' + _toml(changed))
-        done = aegish("report", "--run-id", OTHER, "--overlay", path, "--format", "json")
+        done = aegish("report --run-id", OTHER, "--overlay", path, "--format", "json")
         assert done.code in (0, 1), done.err
     store.require_unharmed()
 

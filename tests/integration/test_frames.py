@@ -85,7 +85,7 @@ def test_the_extra_is_named_where_it_is_missing(
 def test_wide_csv_has_a_row_for_each_model(aegish: CommandLine, engine: Engine) -> None:
     fill(engine)
     long, wide = (
-        list(csv.DictReader(io.StringIO(aegish.ok("report", "--format", form).out)))
+        list(csv.DictReader(io.StringIO(aegish.ok("report --format", form).out)))
         for form in ("csv", "csv-wide")
     )
     assert [row["model"] for row in wide] == list(dict.fromkeys(row["model"] for row in long))

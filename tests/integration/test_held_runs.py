@@ -81,19 +81,19 @@ def test_what_workers_hold_is_known_once_each_has_reported(engine: Engine) -> No
 
 def test_pausing_and_cancelling(aegish: CommandLine, stored: Engine) -> None:
     """Both say what they did, and again when they are repeated; status, list and JSON show it."""
-    assert aegish.ok("pause", "--run-id", RUN).out == f"{RUN}: paused, 2 verdicts missing\n"
-    assert aegish.ok("pause", "--run-id", "a name").out.startswith(f"{RUN}: paused already")
+    assert aegish.ok("pause --run-id", RUN).out == f"{RUN}: paused, 2 verdicts missing\n"
+    assert aegish.ok("pause --run-id 'a name'").out.startswith(f"{RUN}: paused already")
     status = aegish.ok("status")
     assert f"Run {RUN}: paused, 1 of 3" in status.out
     assert f"paused: `aegish-dist resume --run-id {RUN}` goes on" in status.err
-    assert aegish.ok("status", "--json").json["models"][0]["state"] == "paused"
-    assert aegish.ok("runs", "--json").json[0]["held"] == "paused"
+    assert aegish.ok("status --json").json["models"][0]["state"] == "paused"
+    assert aegish.ok("runs --json").json[0]["held"] == "paused"
 
-    cancelled = aegish.ok("cancel", "--run-id", RUN, "--json").json
+    cancelled = aegish.ok("cancel --json --run-id", RUN).json
     assert cancelled == {"run_id": RUN, "held": "cancelled", "missing": 2, "in_flight": 0}
-    assert "cancelled already" in aegish.ok("pause", "--run-id", RUN).out
+    assert "cancelled already" in aegish.ok("pause --run-id", RUN).out
     assert " cancelled " in aegish.ok("runs").out
-    assert aegish.ok("status", "--watch").out.count("cancelled") == 2
+    assert aegish.ok("status --watch").out.count("cancelled") == 2
     assert run_status(stored, RUN).state is State.CANCELLED
 
 
@@ -104,7 +104,7 @@ def test_a_held_run_does_not_go_on_by_accident(
     """The one line says what it is and what would go on with it; nothing is planned."""
     with transaction(stored) as session:
         hold(session, RUN, RunPause(held))
-    refused = aegish.refused("retry", "--outcome", "BLOCK", "--run-id", RUN)
+    refused = aegish.refused("retry --outcome BLOCK --run-id", RUN)
     assert f"run {RUN} is {held}" in refused
     assert "resume" in refused
     status = run_status(stored, RUN)
@@ -115,19 +115,19 @@ def test_runs_that_cannot_be_held(aegish: CommandLine, stored: Engine) -> None:
     """A complete run stays as it is; an imported one is refused."""
     stored_run(stored, BLOCKED, run_id="0bbcdefgh", name="")
     stored_run(stored, run_id="0cbcdefgh", prompt=None, name="imported")
-    complete = aegish.ok("cancel", "--run-id", "0b")
+    complete = aegish.ok("cancel --run-id 0b")
     assert complete.out == "0bbcdefgh: complete, no worker asks anything of it\n"
     assert run_status(stored, "0bbcdefgh").state is State.COMPLETE
-    assert "was imported" in aegish.refused("pause", "--run-id", "imported")
+    assert "was imported" in aegish.refused("pause --run-id imported")
 
 
 def test_renaming(aegish: CommandLine, stored: Engine) -> None:
     """A name is given, taken by no second run, and taken away."""
     stored_run(stored, run_id="0bbcdefgh", name="other")
 
-    assert aegish.ok("runs", "rename", RUN, " night 1 ").out == f"{RUN}: night 1\n"
-    assert aegish.ok("status", "--run-id", "night 1", "--json").json["run_id"] == RUN
-    assert aegish.ok("runs", "rename", "night 1", "night 1").out == f"{RUN}: night 1\n"
+    assert aegish.ok("runs rename", RUN, " night 1 ").out == f"{RUN}: night 1\n"
+    assert aegish.ok("status --run-id 'night 1' --json").json["run_id"] == RUN
+    assert aegish.ok("runs rename 'night 1' 'night 1'").out == f"{RUN}: night 1\n"
     for name, problem in {
         "other": "run 0bbcdefgh has the name 'other' already",
         "0bbcdefgh": "run 0bbcdefgh has the name '0bbcdefgh' already",
@@ -137,17 +137,17 @@ def test_renaming(aegish: CommandLine, stored: Engine) -> None:
         "a\nb": "cannot be printed",
         "a,b": "holds a comma, which separates runs",
     }.items():
-        assert problem in aegish.refused("runs", "rename", RUN, name)
-    assert aegish.ok("runs", "rename", RUN, "").out == f"{RUN}: no name\n"
-    assert {run["name"] for run in aegish.ok("runs", "list", "--json").json} == {"", "other"}
-    assert "older runs" in aegish.ok("runs", "list", "--limit", "1").err
-    assert "older runs" not in aegish.ok("runs", "list", "--limit", "2").err
+        assert problem in aegish.refused("runs rename", RUN, name)
+    assert aegish.ok("runs rename", RUN, "").out == f"{RUN}: no name\n"
+    assert {run["name"] for run in aegish.ok("runs list --json").json} == {"", "other"}
+    assert "older runs" in aegish.ok("runs list --limit 1").err
+    assert "older runs" not in aegish.ok("runs list --limit 2").err
 
 
 @pytest.mark.usefixtures("stored")
 def test_submit_refuses_a_name_that_is_taken(aegish: CommandLine) -> None:
     """Before anything is planned."""
     assert (
-        aegish.refused("submit", "--models", "baseline/keyword", "--name", "a name", "--dry-run")
+        aegish.refused("submit --models baseline/keyword --name 'a name' --dry-run")
         == f"error: run {RUN} has the name 'a name' already: choose another one\n"
     )

@@ -33,7 +33,7 @@ def aegish(aegish: CommandLine, tmp_path: Path) -> CommandLine:
         for model in (HOSTILE, "test/b")
     ]
     verdicts = write_lines(tmp_path / "verdicts.jsonl", *lines)
-    aegish.ok("verdicts", "import", verdicts, "--name", HOSTILE)
+    aegish.ok("verdicts import", verdicts, "--name", HOSTILE)
     return aegish
 
 
