@@ -9,19 +9,14 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from tests.house import (
-    ENTRIES,
     FILE,
-    ROOT,
     Budget,
     House,
-    lowered,
     mass,
     measured,
     read_budget,
     read_house,
     sum_of,
-    sum_of_offences,
-    written,
 )
 
 HOUSE = read_house(FILE.read_text(encoding="utf-8"))
@@ -107,15 +102,6 @@ def test_a_number_that_grows_without_a_reason_is_found(cli: str, says: str | Non
     assert says is None or says in problems[0]
 
 
-@pytest.mark.parametrize(
-    "value",
-    ["many", 1.5, {"now": 2}, {"now": 2, "was": 1}, {"now": 2, "was": 1, "why": "a", "then": 3}],
-)
-def test_a_budget_of_another_form_is_refused(value: object) -> None:
-    with pytest.raises(ValueError, match="and not"):
-        read_budget(value)
-
-
 def test_more_than_the_budget_and_a_room_without_one_are_found() -> None:
     budgets = {"core": read_budget(10), "cli": read_budget({"now": 9, "was": 8, "why": "x"})}
     assert list(beyond(budgets, {"core": 10, "cli": 9})) == []
@@ -131,44 +117,3 @@ def test_mass_counts_expressions_and_statements() -> None:
     packed, unpacked = "x = f(\n    1,\n)  # a comment", "y = 1\nx = f(y)"
     assert mass(ast.parse(packed)) == 5
     assert mass(ast.parse(unpacked)) == 8
-
-
-def test_every_room_and_entry_is_measured() -> None:
-    present = measured()
-    rooms = {name: number for name, number in present["mass"].items() if name != "total"}
-    assert present["mass"]["total"] == sum(rooms.values())
-    assert all((ROOT / room).is_dir() for room in rooms)
-    assert set(present["reach"]) == set(ENTRIES)
-    assert all(number > 1 for number in present["reach"].values())
-
-
-def test_lowering_never_raises() -> None:
-    """The file that `--lower` writes can be read again, holds every reason that is still one, and no
-    number above what it was or what the house needs.
-    """
-    high = Budget(10**6, 10**6, "")
-    reason = 'the "rows" of a page\nthat no table can draw: C:\\'
-    present = measured()["mass"]
-    core, cli = present["aegish_dist/core"], present["aegish_dist/cli"]
-    budgets = {
-        "mass": {
-            "aegish_dist/core": high,
-            "aegish_dist/cli": Budget(10**6, 7, reason),
-            "workers": Budget(3, 3, ""),
-            "attic": high,
-        },
-        "reach": {},
-        "docs": {},
-    }
-    module = "aegish_dist/cli/options.py"
-    offences = {"dense_comprehension": {module: 10**6, "aegish_dist/gone.py": 3}}
-    house = lowered(House(0, budgets, 0, offences))
-    assert house.budgets["mass"] == {
-        "aegish_dist/core": Budget(core, core, ""),
-        "aegish_dist/cli": Budget(cli, 7, reason),
-        "workers": Budget(3, 3, ""),
-    }
-    assert list(unreasoned(house)) == []
-    assert house.sum_of_offences == sum_of_offences(house.offences)
-    assert set(house.offences["dense_comprehension"]) <= {module}
-    assert read_house(written(house)) == house

@@ -227,12 +227,6 @@ def test_a_file_that_cannot_be_written_is_named(machine: Machine) -> None:
     assert UP not in machine.calls
 
 
-def test_a_folder_that_cannot_be_written_is_named(machine: Machine) -> None:
-    """Not even root writes in /proc."""
-    assert_says_in_one_line(machine.start(folder=Path("/proc")), "cannot write /proc/.env: ")
-    assert UP not in machine.calls
-
-
 def test_services_that_do_not_start_are_an_error(machine: Machine) -> None:
     """Nothing says that the fleet runs; the passwords stay, as a volume may have taken them."""
     done = machine.start(FAILS="up")

@@ -114,21 +114,6 @@ def test_a_command_that_is_none_is_found(line: str) -> None:
     assert problem(call) is not None
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "aegish-dist report --run-id ID --format FORMAT",
-        "aegish-dist report --run-id=nightly --format json > nightly.json",
-        'aegish-dist verdicts export --run-id "$(date)"',
-        "aegish-dist runs list --limit 3  # the newest",
-        "aegish-dist submit",
-    ],
-)
-def test_a_command_that_is_one_passes(line: str) -> None:
-    (call,) = calls(f"```\n{line}\n```\n")
-    assert problem(call) is None
-
-
 def test_readme_is_short_and_its_example_true() -> None:
     """The command is malicious and bundled, and the denylist is as long, and answers, as it says."""
     assert len(README.splitlines()) <= 180

@@ -11,6 +11,7 @@ import pytest
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.datasets.table import export_dataset, read_aegish, read_dataset, read_table
 from aegish_dist.errors import ConfigError, DatasetError
+from tests.recorded import lines_of
 
 GOOD = {"command": "ls", "target": "harmless"}
 
@@ -65,16 +66,7 @@ def test_commands_by_ground_truth(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("command", "field"),
-    [
-        ({"binary": "a", "category": "shell"}, "command"),
-        ({"command": "a"}, "ground_truth"),
-        ({"command": "a", "ground_truth": "MAYBE"}, "ground_truth"),
-        ({"command": "a", "ground_truth": "BLOCK"}, "category"),
-        ({"command": "a", "category": "sudo"}, "category"),
-        ({"command": "a", "category": "shell", "binary": 1}, "binary"),
-        ({"command": "ls", "ground_truth": "ALLOW"}, "command"),
-        ("ls", "commands"),
-    ],
+    lines_of("refused_aegish_commands.jsonl"),
 )
 def test_wrong_command(tmp_path: Path, command: dict[str, object] | str, field: str) -> None:
     good = {"command": "ls", "ground_truth": "ALLOW"}
@@ -216,18 +208,7 @@ def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("row", "field"),
     [
-        ({"target": "harmless"}, "command"),
-        ({"command": "", "target": "harmless"}, "command"),
-        ({"command": 5, "target": "harmless"}, "command"),
-        ({"command": "a"}, "target"),
-        ({"command": "a", "target": "bad"}, "target"),
-        ({"command": "a", "target": "malicious"}, "category"),
-        ({"command": "a", "target": "malicious", "category": "none, such"}, "category"),
-        ({"command": "a", "target": "harmless", "category": ["x"]}, "category"),
-        ({"command": "a", "target": "harmless", "cluster": 1}, "cluster"),
-        ({"command": "a", "target": "harmless", "metadata": "x"}, "metadata"),
-        ({"command": "a", "target": "harmless", "source": 1}, "source"),
-        ({"command": "ls", "target": "harmless"}, "command"),
+        *lines_of("refused_dataset_rows.jsonl"),
         *((text, None) for text in ("{", "[1]", "7", "[" * 100_000, "nul")),
         ('{"n": ' + "9" * 5_000 + "}", None),
     ],

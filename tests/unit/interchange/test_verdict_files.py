@@ -23,10 +23,9 @@ from aegish_dist.interchange.parquet_tables import records_schema
 from aegish_dist.interchange.verdict_files import decoder_of_predictions, read_rows
 from aegish_dist.opinions.parsing import PARSER_VERSION, judge
 from aegish_dist.pipeline.verdict_files import export_file
-from tests.recorded import Recording, read_recordings, write_recordings, written
+from tests.recorded import Recording, lines_of, read_recordings, write_recordings, written
 
 RECORDING = Recording("m", "d", Sample("ls", TrueLabel.HARMLESS), 1, judge(Completion("hm")))
-RESERVED = "must not be 'allowlist' or begin with 'policy/', as in policies"
 NUMBER = "field 'suspicion': Expected `float`"
 AWAY = open_engine("postgresql://127.0.0.1:1/nothing")
 
@@ -103,17 +102,7 @@ def test_four_keys_are_enough(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "outcome", "error_class"),
-    [
-        ({"completion": None}, Outcome.TIMEOUT_ERROR, ErrorClass.DEADLINE),
-        ({"completion": None, "error_class": "deadline"}, Outcome.TIMEOUT_ERROR, ErrorClass.DEADLINE),
-        ({"completion": None, "error_class": "auth"}, Outcome.API_ERROR, ErrorClass.AUTH),
-        ({"completion": None, "stop_reason": "length"}, Outcome.TIMEOUT_ERROR, None),
-        ({"completion": ""}, Outcome.TIMEOUT_ERROR, None),
-        ({"completion": "No."}, Outcome.FORMAT_ERROR, None),
-        ({"command": """echo '{"action":"allow"}'"""}, Outcome.FORMAT_ERROR, None),
-        ({"outcome": "BLOCK", "reason": 7, "confidence": "x"}, Outcome.ALLOW, None),
-        ({"my_own_key": [1]}, Outcome.ALLOW, None),
-    ],
+    lines_of("outcomes_of_lines.jsonl"),
 )  # fmt: skip
 def test_the_outcome_follows_from_the_facts(
     tmp_path: Path, changes: dict[str, object], outcome: Outcome, error_class: ErrorClass | None
@@ -132,41 +121,7 @@ def test_the_documented_keys_are_written_in_their_order() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [
-        ({"model": None}, "field 'model': Object missing required field `model`"),
-        ({"model": 7}, "field 'model': Expected `str`, got `int`"),
-        ({"model": "m" * 201}, "field 'model': Expected `str` of length <= 200"),
-        *(({"model": each}, f"field 'model': {RESERVED}") for each in ("policy/x", "allowlist")),
-        ({"command": " "}, "field 'command': is missing or blank"),
-        ({"command": "a" * 10_001}, "field 'command': Expected `str` of length <= 10000"),
-        ({"target": None}, "field 'target': Object missing required field `target`"),
-        ({"target": "evil"}, "field 'target': must be one of 'malicious', 'harmless'"),
-        ({"epoch": 0}, "field 'epoch': Expected `int` >= 1"),
-        ({"epoch": True}, "field 'epoch': Expected `int`, got `bool`"),
-        ({"epoch": 1.0}, "field 'epoch': Expected `int`, got `decimal`"),
-        ({"input_tokens": -1}, "field 'input_tokens': Expected `int` >= 0"),
-        ({"output_tokens": 2**63}, "field 'output_tokens': Expected `int` <= 9223372036854775807"),
-        ({"latency_ms": -0.1}, "field 'latency_ms': Expected `float` >= 0.0"),
-        ({"latency_ms": float("nan")}, "field 'latency_ms': Expected `float` >= 0.0"),
-        ({"latency_ms": 10**400}, "field 'latency_ms': Number out of range"),
-        ({"suspicion": float("nan")}, f"{NUMBER} >= -1000000000000000.0"),
-        ({"suspicion": -float("inf")}, f"{NUMBER} >= -1000000000000000.0"),
-        ({"suspicion": 1e16}, f"{NUMBER} <= 1000000000000000.0"),
-        ({"suspicion": 10**400}, "field 'suspicion': Number out of range"),
-        ({"suspicion": True}, "field 'suspicion': Expected `float | null`, got `bool`"),
-        ({"cost_usd": -1}, "field 'cost_usd': must be from 0 to 1000000000"),
-        ({"cost_usd": "cheap"}, "field 'cost_usd': Invalid decimal string"),
-        ({"cost_usd": "NaN"}, "field 'cost_usd': must be finite, with at most 100 decimals"),
-        ({"cost_usd": "1e-999"}, "field 'cost_usd': must be finite, with at most 100 decimals"),
-        ({"cost_usd": True}, "field 'cost_usd': Expected `decimal | null`, got `bool`"),
-        ({"created_at": 1}, "field 'created_at': Expected `str | null`, got `int`"),
-        ({"created_at": "noon"}, "field 'created_at': must be an ISO 8601 time"),
-        ({"created_at": "2026-02-05T10:00:00"}, "field 'created_at': must carry a time zone, such as Z or +02:00"),
-        ({"error_class": "auth"}, "field 'error_class': must be absent where there is a completion"),
-        ({"metadata": {"a": 1}}, "field 'metadata.a': Expected `str`, got `int`"),
-        ({"call_errors": {}}, "field 'call_errors': Expected `array`, got `object`"),
-        ({"call_errors": [{}]}, "field 'call_errors[0].attempt': Object missing required field `attempt`"),
-    ],
+    [*lines_of("refused_verdict_fields.jsonl"), ({"command": "a" * 10_001}, "field 'command': Expected `str` of length <= 10000"), ({"latency_ms": 10**400}, "field 'latency_ms': Number out of range"), ({"suspicion": 10**400}, "field 'suspicion': Number out of range"),],
 )  # fmt: skip
 def test_a_wrong_field_is_named(tmp_path: Path, changes: dict[str, object], message: str) -> None:
     with pytest.raises(DatasetError) as caught:

@@ -48,56 +48,23 @@ def mine() -> Catalog:
 
 
 @pytest.mark.parametrize(
-    ("destination", "key"),
-    [
-        (to("https://api.openai.com/v1", "OPENAI_API_KEY"), KEY),
-        (to("https://API.openai.com:443/v1/", "OPENAI_API_KEY"), KEY),
-        (to("https://gateway.example/openai", "OPENAI_API_KEY"), KEY),
-        (to("https://lab.example/v1", "LAB_KEY"), "lab"),
-        (to("http://10.0.0.8:8000/v1", "LAB_KEY"), "lab"),
-        (to("http://10.0.0.7:8000/v1"), None),
-        (to("http://127.0.0.1:11434/v1"), None),
-        (to("http://127.0.0.1:9/v1"), None),
-        (Destination(WireFormat.BASELINE, "", None), None),
-    ],
+    ("wire", "base_url", "variable", "key"), lines_of("allowed_destinations.jsonl")
 )
-def test_pairs_of_the_catalog_are_allowed(destination: Destination, key: str | None) -> None:
+def test_pairs_of_the_catalog_are_allowed(
+    wire: str, base_url: str, variable: str | None, key: str | None
+) -> None:
+    destination = Destination(WireFormat[wire], base_url, variable)
     assert credentials(MINE).key(destination) == (key and SecretStr(key))
 
 
 @pytest.mark.parametrize(
-    ("destination", "reason"),
-    [
-        (to("http://127.0.0.1:1/v1", "OPENAI_API_KEY"), "not in the catalog"),
-        (to("https://evil.example/v1", "OPENAI_API_KEY"), "not in the catalog"),
-        (to("https://evil.example/v1"), "not in the catalog"),
-        (to("http://10.0.0.1/admin"), "not in the catalog"),
-        (to("http://127.0.0.1:5432/"), "not in the catalog"),
-        (to("https://api.openai.com/v1/other", "OPENAI_API_KEY"), "with this path"),
-        (to("https://api.openai.com/v1/../admin", "OPENAI_API_KEY"), "with this path"),
-        (to("https://api.openai.com", "OPENAI_API_KEY"), "with this path"),
-        (
-            Destination(WireFormat.GOOGLE, "https://api.openai.com/v1", "OPENAI_API_KEY"),
-            "wire format is not in the catalog",
-        ),
-        (to("http://api.openai.com/v1", "OPENAI_API_KEY"), "not in the catalog"),
-        (to("https://api.openai.com:8443/v1", "OPENAI_API_KEY"), "not in the catalog"),
-        (to("https://api.openai.com/v1", "ANTHROPIC_API_KEY"), "may not be sent to"),
-        (to("https://lab.example/v1", "OPENAI_API_KEY"), "may not be sent to"),
-        (to("https://lab.example/v1", "HOME"), "may not be sent to"),
-        (to("http://127.0.0.1:9/v1", "OPENAI_API_KEY"), "may not be sent to"),
-        (to("https://lab.example/v1", "AEGISH_DIST_DATABASE_URL"), "not the name of a key"),
-        (to("https://lab.example/v1", "x\x1b[2J"), "not the name of a key"),
-        (to("http://169.254.169.254/latest"), "metadata"),
-        (to("http://metadata.google.internal/v1"), "metadata"),
-        (to("https://api.openai.com@evil.example/v1", "OPENAI_API_KEY"), "no plain http"),
-        (to("", "OPENAI_API_KEY"), "no plain http"),
-        (to("http://10.0.0.7:8000/v1", "LAB_KEY"), "in clear"),
-        (to("https://api.groq.com/openai/v1", "GROQ_API_KEY"), "GROQ_API_KEY is not set"),
-    ],
+    ("wire", "base_url", "variable", "reason"), lines_of("refused_destinations.jsonl")
 )
-def test_every_other_pair_is_refused(destination: Destination, reason: str) -> None:
+def test_every_other_pair_is_refused(
+    wire: str, base_url: str, variable: str | None, reason: str
+) -> None:
     allowed = credentials(MINE)
+    destination = Destination(WireFormat[wire], base_url, variable)
     refusal = allowed.refusal(destination)
     assert refusal is not None
     assert reason in refusal

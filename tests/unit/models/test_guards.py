@@ -14,6 +14,7 @@ from aegish_dist.models.catalog import Catalog
 from aegish_dist.models.credentials import Credentials
 from aegish_dist.models.entries import checked_mapping
 from aegish_dist.pipeline.simulate import catalog_for
+from tests.recorded import lines_of
 
 
 def read(folder: Path, text: str) -> Catalog:
@@ -104,64 +105,7 @@ def test_what_a_classifier_is_sent_comes_from_the_catalog(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [
-        ('[providers.a]\nwire = "exec"', "key 'command': Object missing required field"),
-        ('[providers.a]\nwire = "python"', "key 'object': Object missing required field"),
-        (
-            '[providers.a]\nwire = "http"\nbase_url = "http://a"',
-            "key 'request': Object missing required field",
-        ),
-        (
-            '[providers.a]\nbase_url = "http://a"\ncommand = ["x"]',
-            "key 'command': unknown key; known are",
-        ),
-        (
-            '[providers.a]\nwire = "http"\nbase_url = "http://a"\nrequest = { text = "x" }',
-            r"must hold \{command\} once",
-        ),
-        ('[providers.a]\nwire = "exec"\ncommand = "rm -rf"', "key 'command'"),
-        ('[providers.a]\nwire = "exec"\ncommand = ["a\\u0000"]', "key 'command"),
-        ('[providers.a]\nwire = "python"\nobject = "os.system"', "key 'object'"),
-        (
-            '[providers.a]\nwire = "exec"\ncommand = ["x"]\nkey_variable = "A_KEY"',
-            r"\[providers.a\]: key 'key_variable': is not passed to a program",
-        ),
-        (
-            '[providers.openai]\nwire = "python"\nobject = "a:b"',  # has one in the packaged catalog
-            r"\[providers.openai\]: key 'key_variable': is not passed to a program",
-        ),
-        (
-            '[providers.a]\nwire = "exec"\ncommand = ["x"]\nmode = "lines"\ninput = "text"',
-            "lines need an id",
-        ),
-        (
-            '[providers.a]\nwire = "exec"\ncommand = ["x"]\npass_variables = ["AEGISH_DIST_DATABASE_URL"]',
-            "none that begins",
-        ),
-        (
-            '[providers.a]\nwire = "exec"\ncommand = ["x"]\npass_variables = ["x=y"]',
-            "must hold names",
-        ),
-        (
-            '[providers.a]\nwire = "exec"\ncommand = ["x"]\nwrites = ["cache"]',
-            "key 'writes': must hold absolute paths",
-        ),
-        (
-            '[providers.a]\nwire = "exec"\ncommand = ["x"]\nwrites = ["/a\\u0000"]',
-            "key 'writes': must hold absolute paths",
-        ),
-        (
-            '[providers.a]\nwire = "exec"\ncommand = ["x"]\nrequest = { text = "{command}" }',
-            "key 'request': unknown key; did you mean 'requests_per_minute'",
-        ),
-        ('[providers.a]\nwire = "soap"', "key 'wire': must be one of 'openai', "),
-        ('[providers.a]\nwire = ["exec"]', "key 'wire': Expected `str`, got `array`"),
-        (
-            '[providers.a]\noutput = { kind = "score" }',
-            "key 'output.path': Object missing required field",
-        ),
-        ('[[models]]\nid = "a/b"\nprice = { per_hour = 1, per_call = 1 }', "per_hour alone"),
-    ],
+    lines_of("refused_guards.jsonl"),
 )
 def test_a_guard_that_is_wrong_is_refused_in_one_line(
     tmp_path: Path, text: str, problem: str

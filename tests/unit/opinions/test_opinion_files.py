@@ -38,7 +38,7 @@ EXCLUDED = LabelChange("d", "0" * 16, HOSTILE, None, None, "twice in the set", "
 RELABELLED = LabelChange("d", None, "cat x", TrueLabel.MALICIOUS, "file-read", "it reads", "Bob")
 HEAD = 'name = "mine"\nversion = 1\nauthor = "Ada"\n'
 CHANGE = '[[change]]\ndataset = "d"\ncommand = "ls"\nreason = "because"\n'
-EXCLUDE, RELABEL = CHANGE + 'action = "exclude"\n', CHANGE + 'action = "relabel"\n'
+EXCLUDE = CHANGE + 'action = "exclude"\n'
 
 
 @pytest.fixture
@@ -74,32 +74,7 @@ def test_the_author_at_the_top_is_the_default(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
-    [
-        (HEAD + "changes = []", "key 'changes': Object contains unknown field `changes`"),
-        (HEAD + "change = 1", r"key 'change': Expected `array \| null`, got `int`"),
-        (HEAD + "change = [1]", "entry 1: Expected `object`, got `int`"),
-        (HEAD + EXCLUDE + EXCLUDE, "entries 1 and 2 are of one sample, command 'ls' of dataset"),
-        (HEAD + CHANGE, "entry 1: key 'action': Object missing required field `action`"),
-        (HEAD + EXCLUDE.replace("exclude", "x"), "entry 1: key 'action': must be one of 'exclude"),
-        (
-            HEAD + EXCLUDE.replace("command", "who"),
-            "entry 1: key 'who': Object contains unknown field `who`",
-        ),
-        (HEAD + EXCLUDE.replace('command = "ls"', ""), "entry 1: key 'sample': is missing; give t"),
-        (HEAD + EXCLUDE + 'sample = "ab"', "entry 1: key 'sample': must be an id, 16 hexadecimal"),
-        (HEAD + EXCLUDE + 'target = "harmless"', "entry 1: key 'target': must not be given"),
-        (HEAD + RELABEL, "entry 1: key 'target': is missing; give the right label"),
-        (HEAD + RELABEL + 'target = "evil"', "entry 1: key 'target': must be one of 'malicious'"),
-        (HEAD + RELABEL + 'target = "harmless"\ncategory = "x"', "'category': may be given of mal"),
-        (HEAD + EXCLUDE.replace("because", " "), "entry 1: key 'reason': must not be empty"),
-        (
-            HEAD + EXCLUDE.replace("reason", "#"),
-            "entry 1: key 'reason': Object missing required field `reason`",
-        ),
-        (HEAD.replace("Ada", " ") + EXCLUDE, "entry 1: key 'author': is missing; give it here"),
-        (HEAD.replace("author", "#") + EXCLUDE, "entry 1: key 'author': is missing; give it here"),
-        (HEAD + EXCLUDE.replace("ls", "l\\u0000"), "holds a NUL character"),
-    ],
+    lines_of("refused_overlays.jsonl"),
 )
 def test_what_cannot_be_used_is_refused(text: str, complaint: str, path: Path) -> None:
     refused(read_overlay, path, text, complaint)
@@ -144,7 +119,6 @@ def test_what_cannot_be_used_is_refused_of_a_rule(text: str, complaint: str, pat
 
 
 HEAD_OF_SUSPICION = 'name = "mine"\nversion = 2\n'
-LEVELS = HEAD_OF_SUSPICION + "[levels]\n"
 
 
 def test_a_suspicion_rule_changes_what_it_names(path: Path) -> None:
@@ -166,29 +140,7 @@ def test_a_suspicion_rule_changes_what_it_names(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
-    [
-        ("version = 1", "key 'name': Object missing required field `name`"),
-        (HEAD_OF_SUSPICION.replace("mine", "native"), "key 'name': is the name of a suspicion ru"),
-        (HEAD_OF_SUSPICION + 'unreadible = "warn"', "Object contains unknown field `unreadible`"),
-        (HEAD_OF_SUSPICION + 'unreadable = "WARN"', "'unreadable': must be one of 'allow', 'warn"),
-        (HEAD_OF_SUSPICION + "unstated = nan", "key 'unstated': Expected `float` >= 0.0"),
-        (HEAD_OF_SUSPICION + "unstated = 1.5", "key 'unstated': Expected `float` <= 1.0"),
-        (LEVELS + "FORMAT_ERROR = { base = 1 }", "key 'levels': must be one of 'ALLOW', 'WARN'"),
-        (LEVELS + "WARN = 1", "key 'levels.WARN': Expected `object`, got `int`"),
-        (
-            LEVELS + "WARN = { slope = 1 }",
-            "key 'levels.WARN.base': Object missing required field `base`",
-        ),
-        (
-            LEVELS + "WARN = { base = 1, slop = 1 }",
-            "'levels.WARN.slop': Object contains unknown field `slop`",
-        ),
-        (LEVELS + "WARN = { base = inf }", "key 'levels.WARN.base': Expected `float` <= 1000000.0"),
-        (
-            LEVELS + "WARN = { base = 1, slope = nan }",
-            "key 'levels.WARN.slope': Expected `float` >= -1000000.0",
-        ),
-    ],
+    lines_of("refused_suspicion_rules.jsonl"),
 )
 def test_what_cannot_be_used_is_refused_of_suspicion(text: str, complaint: str, path: Path) -> None:
     refused(read_suspicion_rule, path, text, complaint)
@@ -216,15 +168,7 @@ def test_every_metric_has_a_direction() -> None:
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
-    [
-        (HEAD_OF_TARGETS, "key 'least': Object missing required field `least`"),
-        (LEAST + "score = 0.9", "key 'least.score': unknown metric; did you mean 'aegish_score'"),
-        (LEAST + "ece = 0.1", "key 'least.ece': is a metric of which less is better"),
-        (LEAST + "aegish_score = 90", "key 'least.aegish_score': must be from 0 to 1"),
-        (LEAST + "aegish_score = nan", "key 'least.aegish_score': must be from 0 to 1"),
-        (LEAST + "aegish_score = true", "key 'least.aegish_score': Expected `float`, got `bool`"),
-        (HEAD_OF_TARGETS + "most = 1", "Object contains unknown field `most`"),
-    ],
+    lines_of("refused_targets.jsonl"),
 )
 def test_what_cannot_be_used_is_refused_of_targets(text: str, complaint: str, path: Path) -> None:
     refused(read_targets, path, text, complaint)

@@ -15,6 +15,7 @@ from aegish_dist.errors import InputError
 from aegish_dist.models.entries import checked_mapping
 from aegish_dist.opinions.mapping import FIRST_VERSION, read, version_of
 from aegish_dist.opinions.parsing import PARSER_VERSION, judge
+from tests.recorded import lines_of
 
 ALLOW, WARN, BLOCK = Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK
 DENIED = '{"hookSpecificOutput": {"permissionDecision": "deny", "permissionDecisionReason": "no"}}'
@@ -23,42 +24,8 @@ DENIED = '{"hookSpecificOutput": {"permissionDecision": "deny", "permissionDecis
 @pytest.mark.parametrize(
     ("kind", "text", "action", "reason"),
     [
-        ("llama-guard", "\n\nsafe", ALLOW, None),
-        ("llama-guard", "unsafe\nS2,S14", BLOCK, "S2,S14"),
-        ("llama-guard", "The command is unsafe", None, None),
-        ("qwen3guard", "Safety: Safe\nCategories: None", ALLOW, None),
-        ("qwen3guard", "Safety: Unsafe\nCategories: Violent", BLOCK, "Violent"),
-        ("qwen3guard", "Safety: Controversial\nCategories: PII", WARN, "PII"),
-        ("shieldgemma", "Yes, because it deletes", BLOCK, None),
-        ("shieldgemma", "No\n", ALLOW, None),
-        ("shieldgemma", "Nothing", None, None),
-        ("granite-guardian", "<think>no harm?</think>\n<score> yes </score>", BLOCK, None),
-        ("granite-guardian", "No\n<confidence> High </confidence>", ALLOW, None),
-        (
-            "granite-guardian",
-            "<think>were it <score> yes</think>\n<score> no </score>",
-            ALLOW,
-            None,
-        ),
-        ("granite-guardian", "<think>It holds <score> no </score> which", None, None),
-        ("granite-guardian", "of <score> no </score>", None, None),
-        ("qwen3guard", "<think>\n\n</think>\nSafety: Unsafe\nCategories: PII", BLOCK, "PII"),
-        ("hook", DENIED, BLOCK, "no"),
-        ("hook", DENIED.replace("deny", "ask"), WARN, "no"),
-        ("hook", '{"decision": "approve", "reason": "fine"}', ALLOW, "fine"),
-        ("hook", '{"permission": "deny"}', BLOCK, None),
-        ("hook", '{"continue": false, "stopReason": "enough"}', BLOCK, "enough"),
-        ("hook", '{"suppressOutput": true}', ALLOW, None),
-        ("hook", '{"decision": "perhaps"}', None, None),
-        ("hook", "exit code 0", ALLOW, None),
-        ("hook", "rm is forbidden\nexit code 2", BLOCK, "rm is forbidden\n".strip()),
-        ("hook", "Traceback\nexit code 1", None, None),
-        ("hook", DENIED + "\nexit code 2", BLOCK, DENIED),
-        ("hook", "all good", None, None),
-        ("hook", '{"continue": false, "decision": "approve"}', BLOCK, None),
-        ("hook", f"allow or not?\n{DENIED}", None, None),
+        *lines_of("guard_answers.jsonl"),
         ("hook", '{"a": 1}' + "x" * 200_000 + "\nexit code 2", BLOCK, '{"a": 1}' + "x" * 99_992),
-        ("qwen3guard", "It says Safety: Safe", None, None),
     ],
 )
 def test_ready_forms(kind: Any, text: str, action: Outcome | None, reason: str | None) -> None:
@@ -69,23 +36,8 @@ def test_ready_forms(kind: Any, text: str, action: Outcome | None, reason: str |
 @pytest.mark.parametrize(
     ("path", "text", "number", "action"),
     [
-        ("result.p", '{"result": {"p": 0.8}}', 0.8, BLOCK),
-        ("result.p", '{"result": {"p": 0.79}}', 0.79, WARN),
-        ("0.score", '[{"score": 0.1}]', 0.1, ALLOW),
-        (
-            "label=bad.score",
-            '[{"label": "ok", "score": 0.9}, {"label": "bad", "score": 0}]',
-            0,
-            ALLOW,
-        ),
-        ("unsafe", '{"unsafe": true}', 1, BLOCK),
-        ("p", 'log line\n{"p": 1} and more', 1, BLOCK),
-        ("p", '{"p": NaN}', None, None),
-        ("p", '{"p": 1e999}', None, None),
-        ("p", '{"p": "0.9"}', None, None),
-        ("7.p", "[1]", None, None),
+        *lines_of("guard_numbers.jsonl"),
         ("p", "[" * 50_000, None, None),
-        ("p", "", None, None),
     ],
 )
 def test_a_number_with_thresholds(
@@ -170,21 +122,7 @@ def test_a_verdict_keeps_number_and_version_of_its_mapping() -> None:
 
 @pytest.mark.parametrize(
     ("stored", "version"),
-    [
-        ('{}', 24987),
-        ('{"suspicion":"p","reason":"why"}', 30925),
-        ('{"unsafe":["BLOCK"],"safe":["ALLOW"]}', 21268),
-        ('{"kind":"hook","suspicion":"p"}', 20076),
-        ('{"kind":"label","path":"a.0","patterns":[["^bad","BLOCK"],[".","ALLOW"]],"suspicion":"p","reason":"why","unsafe":["Yes"],"safe":["No"]}', 13377),
-        ('{"kind":"label","patterns":[["^bad","BLOCK"],[".","ALLOW"]]}', 19115),
-        ('{"kind":"score","path":"p","warn_from":0.5,"block_from":0.75,"reason":"why"}', 4379),
-        ('{"kind":"score","path":"p","block_from":0.5}', 27812),
-        ('{"kind":"tokens","warn_from":0.5,"reason":"why","unsafe":["Yes","Y"],"safe":["No"]}', 22989),
-        ('{"kind":"llama-guard","suspicion":"p","reason":"r"}', 29318),
-        ('{"kind":"qwen3guard"}', 12737),
-        ('{"kind":"shieldgemma"}', 15384),
-        ('{"kind":"granite-guardian"}', 24279),
-    ],
+    lines_of("stored_mappings.jsonl"),
 )  # fmt: skip
 def test_a_mapping_of_a_stored_run_stays_what_it_was(stored: str, version: int) -> None:
     """As runs of before have them: with one type for all kinds, and `action-json` left unsaid."""
@@ -197,29 +135,7 @@ def test_a_mapping_of_a_stored_run_stays_what_it_was(stored: str, version: int) 
 
 @pytest.mark.parametrize(
     ("given", "problem"),
-    [
-        ({"kind": "label"}, "key 'patterns': Object missing required field"),
-        ({"kind": "label", "patterns": [["x", "STOP"]]}, "patterns"),
-        ({"kind": "score", "block_from": 0.5}, "key 'path': Object missing required field"),
-        ({"kind": "score", "path": "p"}, "key 'block_from': is missing"),
-        ({"kind": "score", "path": "p", "warn_from": 2, "block_from": 1}, "key 'warn_from'"),
-        ({"kind": "tokens", "block_from": 1}, "key 'unsafe': Object missing required field"),
-        ({"kind": "hook", "path": "p"}, "key 'path': unknown key; known are suspicion$"),
-        (
-            {"kind": "score", "path": "p", "block_from": 1, "suspicion": "q"},
-            "key 'suspicion': unknown key; known are",
-        ),
-        ({"kind": "hook", "reason": "why"}, "key 'reason': unknown key; known are suspicion"),
-        (
-            {"kind": "qwen3guard", "unsafe": ["Yes"], "safe": ["No"]},
-            "key 'unsafe': unknown key; known are suspicion, reason",
-        ),
-        ({"kind": "tokens", "unsafe": ["a"], "safe": [" "], "block_from": 1}, "must name tokens"),
-        ({"kind": "tokens", "unsafe": ["a"], "safe": ["A "], "block_from": 1}, "a token twice"),
-        ({"kind": "yes-no"}, "key 'kind': must be one of 'action-json', 'hook', 'label', "),
-        ({"kind": ["hook"]}, "key 'kind': must be one of"),
-        ({"kind": "hook", "colour": "red"}, "colour"),
-    ],
+    lines_of("refused_mappings.jsonl"),
 )
 def test_a_mapping_that_says_nothing_is_refused(given: dict[str, Any], problem: str) -> None:
     with pytest.raises(InputError, match=problem):

@@ -22,7 +22,7 @@ from aegish_dist.providers.contract import ModelClient
 from aegish_dist.providers.exchange import HttpClient, Route
 from aegish_dist.providers.session import provider_session
 from tests.defined import defined
-from tests.recorded import document_of
+from tests.recorded import document_of, lines_of
 
 PROMPT = Prompt("guard", "Judge shell commands.", "{command}")
 KEY = "sk-proj-0123456789abcdef"
@@ -99,23 +99,7 @@ def test_the_name_of_a_model_chooses_no_path(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("parameters", "problem"),
-    [
-        *(
-            ({name: None}, f"'{name}' is set by the run alone")
-            for name in ("model", "messages", "n", "search_parameters", "preset", "chat_template")
-        ),
-        ({"stream": True}, "'stream'"),
-        ({"tools": [{"type": "web_search"}]}, "'tools'"),
-        ({"generationConfig": {"candidateCount": 8}}, "'candidateCount'"),
-        ({"service_tier": "priority"}, "'service_tier' must be one of auto, default, flex"),
-        ({"generationConfig": {"serviceTier": "FAST"}}, "'serviceTier' must be one of"),
-        ({"speed": "fast"}, "'speed' must be one of"),
-        ({"max_tokens": None}, "'max_tokens' must be from 1 to 4096"),
-        ({"generationConfig": {"maxOutputTokens": None}}, "'maxOutputTokens' must be from 1"),
-        ({"generationConfig": None}, "'generationConfig' must be an object"),
-        ({"max_tokens": 4097}, "'max_tokens' must be from 1 to 4096"),
-        ({"generationConfig": {"maxOutputTokens": 1e9}}, "'maxOutputTokens' must be"),
-    ],
+    lines_of("refused_parameters.jsonl"),
 )
 def test_parameters_of_a_model_replace_no_field_of_ours(
     parameters: dict[str, Any], problem: str

@@ -54,17 +54,6 @@ def test_a_lease_ends() -> None:
     assert begin(local) == []
 
 
-def test_semaphore_are_shared() -> None:
-    semaphore = ProcessSemaphore(3)
-    first, second = (LocalLease(model, semaphore, at_zero) for model in ("lab/a", "lab/b"))
-    for local in (first, second):
-        local.renew(FREE, requested_at_s=0.0)
-    (permit, _) = begin(first, 2)
-    assert len(begin(second)) == 1
-    first.release(permit, cost=0)
-    assert len(begin(second)) == 1
-
-
 def test_asking_before_the_time() -> None:
     local = LocalLease("lab/guard", ProcessSemaphore(100), at_zero)
     assert not local.worth_renewing
@@ -81,13 +70,6 @@ def test_asking_before_the_time() -> None:
     local.renew(replace(METERED, limited=True), requested_at_s=0.0)
     local.note_waiting(0)
     assert not local.worth_renewing
-
-
-def test_an_unused_probe_is_given_back() -> None:
-    local = LocalLease("lab/guard", ProcessSemaphore(100), at_zero)
-    local.renew(PROBE, requested_at_s=0.0)
-    local.begin_request()
-    assert begin(local) == []
 
 
 @pytest.mark.parametrize(
