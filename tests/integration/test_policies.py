@@ -1,7 +1,8 @@
 """`policies search` and `policies explain` on stored runs, against numbers worked out by hand."""
 
+import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -37,10 +38,23 @@ def lines(wary: str = "BLOCK") -> Iterator[dict[str, Any]]:
             yield about | ({"category": "shell"} if dangerous else {}) | said | priced
 
 
+Store = Callable[..., CommandLine]
+
+
 @pytest.fixture
-def searched(aegish: CommandLine, tmp_path: Path) -> CommandLine:
-    aegish.ok("verdicts import --name two", write_lines(tmp_path / "v.jsonl", *lines()))
-    return aegish
+def store(aegish: CommandLine, tmp_path: Path) -> Store:
+    """Stores answers as a run of some name."""
+
+    def store(answers: Iterable[dict[str, Any]], name: str = "") -> CommandLine:
+        aegish.ok("verdicts import --name", name, write_lines(tmp_path / "v.jsonl", *answers))
+        return aegish
+
+    return store
+
+
+@pytest.fixture
+def searched(store: Store) -> CommandLine:
+    return store(lines(), "two")
 
 
 def test_the_best_system_asks_a_second_guard_about_what_the_first_allows(
@@ -62,10 +76,7 @@ def test_the_best_system_asks_a_second_guard_about_what_the_first_allows(
     assert found["overlaps"] == [overlap]
 
 
-def test_a_screen_has_the_system_beside_single_guards(
-    searched: CommandLine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
+def test_a_screen_has_the_system_beside_single_guards(searched: CommandLine) -> None:
     shown = searched.ok("policies search").out
     rows = shown.splitlines()
     assert len(rows) <= 45
@@ -73,11 +84,10 @@ def test_a_screen_has_the_system_beside_single_guards(
     facts = [line.split("  ")[0].strip() for line in rows[1:] if line[1:2].strip()]
     assert facts[:5] == ["Winner", "Any system", "One threshold", "As it stands", "Gain"]
     assert "lab/a (WARN); on WARN, ALLOW ≤ 0.5: lab/b. Score 100.0" in shown
-    assert "lab/a as it stands. Score 87.5" in shown
     assert "median of 1 pair" in shown
     assert "lab/half with 40 of 80 scored" in " ".join(shown.split())
-    blameless = ("--models", f"{A},{KEYWORD}")  # one misses nothing: none in common is expected
-    assert "miss the same" not in searched.ok("policies search", *blameless).out
+    # One misses nothing: none in common is expected.
+    assert "miss the same" not in searched.ok(f"policies search --models {A},{KEYWORD}").out
 
 
 def test_the_winner_is_written_once_and_explained(searched: CommandLine, tmp_path: Path) -> None:
@@ -91,26 +101,23 @@ def test_the_winner_is_written_once_and_explained(searched: CommandLine, tmp_pat
     assert path.read_text() == before
     told = searched.ok("policies explain", path, path).out
     assert told.count("Policy 'my-winner', version 1") == 2
-    assert "lab/b is asked where the suspicion so far is from -0.5 to 1.0." in told
     assert "none.toml" in searched.refused("policies explain", path, "none.toml")
 
 
 def test_bounds_leave_cheaper_systems_or_none(searched: CommandLine, tmp_path: Path) -> None:
     """A system that is not better than a single guard does not win."""
     path = tmp_path / "found.toml"
-    cheap = ("policies", "search", "--max-cost-per-1000", "1.5")
-    found = searched.ok(*cheap, "--json", "--write", path).json
+    cheap = "policies search --max-cost-per-1000 1.5"
+    found = searched.ok(cheap, "--json", "--write", path).json
     assert (found["winner"], found["max_cost_per_10000"]) == ("as_it_stands", 15)
     assert tomllib.loads(path.read_text())["stage"] == [{"guard": A}]
-    shown = searched.ok(*cheap).out
-    assert "More guards do not pay" not in shown  # the best system asks one
-    assert "against the single guard with a threshold" in " ".join(shown.split())
-    assert "Winner         lab/a as it stands." in shown
-    renamed = ("policies", "search", "--max-cost-per-1000", "1.5", "--json")
-    assert searched.ok(*renamed).json == found
-    none = ("policies", "search", "--max-p95-ms", "50")
-    assert "None keeps to the bounds" in searched.ok(*none).out
-    assert "no system keeps to the bounds" in searched.refused(*none, "--write", tmp_path / "x")
+    shown = searched.ok(cheap)
+    assert "More guards do not pay" not in shown.out  # the best system asks one
+    assert "against the single guard with a threshold" in shown.unwrapped
+    assert "Winner lab/a as it stands." in shown.unwrapped
+    none = "policies search --max-p95-ms 50"
+    assert "None keeps to the bounds" in searched.ok(none).out
+    assert "no system keeps to the bounds" in searched.refused(none, "--write", tmp_path / "x")
     assert not (tmp_path / "x").exists()
 
 
@@ -120,40 +127,38 @@ def test_a_report_within_bounds_names_the_best_system(searched: CommandLine) -> 
     assert system.startswith("lab/a (WARN); on WARN, ALLOW ≤ 0.5: lab/b. Score 100.0")
     assert "$3.00 per 1,000 commands" in system
     assert gain.startswith("+12.5 points [")
-    none = searched.ok("report --max-p95-ms 50").out
-    assert "With a system: None keeps to the bounds" in none
+    none = "With a system: None keeps to the bounds"
+    assert none in searched.ok("report --max-p95-ms 50").out
     assert "With a system" not in searched.ok("report").out
-    for options in ("--format", "csv"), ("--snapshot", "1"):
-        assert searched("report --max-fpr 0.1", *options).code == 2
+    for option in "--format csv", "--snapshot 1":
+        assert searched(f"report --max-fpr 0.1 {option}").code == 2
 
 
+@pytest.mark.parametrize(("model", "unknown", "cost"), [(A, 2, pytest.approx(10)), (B, 80, None)])
 def test_few_unknown_costs_count_as_the_mean_and_are_named(
-    aegish: CommandLine, tmp_path: Path
+    store: Store, model: str, unknown: int, cost: object
 ) -> None:
     """A timeout has no cost; where most costs are unknown, so is the guard's."""
-    for number, model in (2, A), (200, B):
-        told = list(lines())
-        for each in [each for each in told if each["model"] == model][:number]:
-            del each["cost_usd"]
-        aegish.ok("verdicts import", write_lines(tmp_path / "v.jsonl", *told))
-        search = "policies", "search", "--models", model
-        found = aegish.ok(*search, "--json").json
-        cost = pytest.approx(10) if model == A else None
-        assert (found["with_threshold"]["cost_per_10000"], found["unpriced"]) == (
-            cost, {model: min(number, 80)}
-        )  # fmt: skip
-        assert ("lab/a in 2: its mean" in aegish.ok(*search).out) is (model == A)
+    told = [each for each in lines() if each["model"] == model]
+    for each in told[:unknown]:
+        del each["cost_usd"]
+    aegish = store(told)
+    found = aegish.ok("policies search --json").json
+    assert found["with_threshold"]["cost_per_10000"] == cost
+    assert found["unpriced"] == {model: unknown}
+    assert ("lab/a in 2: its mean" in aegish.ok("policies search").out) is (model == A)
 
 
-def test_a_search_without_numbers_advises_the_other_suspicion(searched: CommandLine) -> None:
-    for models in (), ("--models", A):
-        said = searched.refused("policies search --suspicion native", *models)
-        assert "`--suspicion stated-confidence` takes the confidence" in said
+@pytest.mark.parametrize("models", ["", f"--models {A}"])
+def test_a_search_without_numbers_advises_the_other_suspicion(
+    searched: CommandLine, models: str
+) -> None:
+    said = searched.refused(f"policies search --suspicion native {models}")
+    assert "`--suspicion stated-confidence` takes the confidence" in said
 
 
-def test_made_up_answers_are_called_that(aegish: CommandLine, tmp_path: Path) -> None:
-    told = [each | {"simulated": True} for each in lines()]
-    aegish.ok("verdicts import", write_lines(tmp_path / "v.jsonl", *told))
+def test_made_up_answers_are_called_that(store: Store) -> None:
+    aegish = store(each | {"simulated": True} for each in lines())
     assert "made up by the simulator" in aegish.ok("policies search").out
 
 
@@ -170,17 +175,21 @@ def written(searched: CommandLine, tmp_path: Path) -> Path:
 
 
 def origin_in(aegish: CommandLine, path: Path, run: str) -> dict[str, Any]:
-    report = aegish.ok("report --run-id", run, "--policy", path, "--json").json
+    report = aegish.ok("report --json --run-id", run, "--policy", path).json
     (policy,) = report["policies"]
-    (entry,) = [each for each in report["models"] if each["model"] == "policy/best"]
-    assert entry["origin"] == policy["origin"]
+    assert entry_of(report)["origin"] == policy["origin"]
     origin: dict[str, Any] = policy["origin"]
     return origin
 
 
+def entry_of(report: Any) -> Any:
+    (entry,) = [each for each in report["models"] if each["model"] == "policy/best"]
+    return entry
+
+
 def gate_of(aegish: CommandLine, path: Path, run: str) -> tuple[int, str]:
-    gate = ("compare", "--run-id", run, "--models", A, "--policy", path)
-    done = aegish(*gate, "--gate", "--margin", "0.02")
+    gate = f"compare --run-id {run} --models {A} --gate --margin 0.02 --policy"
+    done = aegish(gate, path)
     return done.code, done.out
 
 
@@ -192,8 +201,8 @@ def test_a_policy_passes_no_gate_on_the_commands_that_it_was_chosen_on(
     assert (origin["kind"], origin["seen"], origin["commands"]) == ("seen", 80, 80)
     found = searched.ok("policies search --run-id two --json").json["winner_estimate"]
     report = searched.ok("report --policy", written, "--json").json
-    (entry,) = [each for each in report["models"] if each["model"] == "policy/best"]
-    shown = {name: entry["metrics"][name] for name in origin["out_of_fold"]}
+    metrics = entry_of(report)["metrics"]
+    shown = {name: metrics[name] for name in origin["out_of_fold"]}
     assert shown["aegish_score"] == found["score"]
     assert shown["malicious_detection_rate"] == found["detection_rate"]
     assert shown["false_positive_rate"] == found["false_positive_rate"]
@@ -206,133 +215,117 @@ def test_a_policy_passes_no_gate_on_the_commands_that_it_was_chosen_on(
     assert (code, line.partition(":")[0]) == (5, "inconclusive")
     assert "on 80 of these 80 commands" in line
     assert f"`aegish-dist submit --models {A},{B} --dataset FRESH`" in line
-    judged = ("report", "--policy", written, "--models", "policy/best", "--fail-under")
+    judged = f"report --models policy/best --policy '{written}' --fail-under"
     low = found["score"]["ci_low"]
-    assert searched(*judged, f"aegish_score={low}").code == 0
-    assert searched(*judged, f"aegish_score={low + 0.001}").code == 5
-    assert searched(*judged, "coverage=1").code == 0
+    assert searched(judged, f"aegish_score={low}").code == 0
+    assert searched(judged, f"aegish_score={low + 0.001}").code == 5
+    assert searched(judged, "coverage=1").code == 0
     for metric in ("accuracy", "malicious_detection_rate_macro", "aegish_score_best", "auroc"):
-        done = searched(*judged, f"{metric}=0.1")
+        done = searched(judged, f"{metric}=0.1")
         assert (done.code, "--dataset FRESH" in done.err) == (5, True), metric
-    assert searched(*judged, "accuracy=0.1", "--fail-on", "value").code == 5
+    assert searched(judged, "accuracy=0.1", "--fail-on", "value").code == 5
 
 
 def test_every_form_says_that_a_policy_was_chosen_here(
     searched: CommandLine, written: Path, tmp_path: Path
 ) -> None:
     said = "on 80 of these 80 commands"
-    twin = tmp_path / "twin.toml"
+    twin, page = tmp_path / "twin.toml", tmp_path / "page.html"
     twin.write_text(written.read_text().replace('name = "best"', 'name = "twin"'))
-    both = ("--policy", written, "--policy", twin)
-    for form in ("table", "markdown"):
-        assert said in searched.ok("report", *both, "--format", form).unwrapped, form
-    page = tmp_path / "page.html"
-    searched.ok("report", *both, "-o", page)
+    both = f"--policy '{written}' --policy '{twin}'"
+    for line in ("report --format markdown", "report", "calibrate", "compare"):
+        assert said in searched.ok(f"{line} {both}").unwrapped, line
+    searched.ok(f"report {both} -o", page)
     assert page.read_text().count(said) >= 2
     for form in ("csv", "csv-wide", "reference-json"):
-        assert searched.ok("report", *both, "--format", form).err.count(said) == 2, form
+        assert searched.ok(f"report {both} --format {form}").err.count(said) == 2, form
     swapped = "aegish score, DR, HA and FPR are out of fold"
-    assert swapped in searched.ok("report", *both).unwrapped
-    compared_here = searched.ok("compare --models", A, *both).unwrapped
+    assert swapped in searched.ok(f"report {both}").unwrapped
+    compared_here = searched.ok(f"compare --models {A} {both}").unwrapped
     assert swapped not in compared_here  # its numbers there are those of these commands
     assert "Its numbers here are too good." in compared_here
-    assert said in searched.ok("calibrate", *both).unwrapped
-    assert "policy/best and lab/a are not judged" in " ".join(
-        searched.ok("compare --models", A, *both).out.split()
-    )
-    compared = searched.ok("compare", *both, "--json").json
+    assert "policy/best and lab/a are not judged" in compared_here
+    compared = searched.ok(f"compare {both} --json").json
     verdicts = {(e["a"]["model"], e["b"]["model"]): e["verdict"] for e in compared["pairs"]}
     assert verdicts["policy/best", "policy/twin"] is verdicts[A, "policy/best"] is None
     assert verdicts[A, B] is not None
     placed = [model for group in compared["tie_groups"] for model in group]
     assert not {"policy/best", "policy/twin"} & {*placed}
-    assert said in searched.ok("compare", *both).unwrapped
-    report = searched.ok("report", *both, "--json").json
+    report = searched.ok(f"report {both} --json").json
     assert [each["origin"]["seen"] for each in report["policies"]] == [80, 80]
     assert report["recommendation"]["why"] == "nothing_beats_the_floor"
     ranks = {place["model"]: place["rank"] for place in report["ranking"]}
     assert ranks["policy/best"] is ranks["policy/twin"] is None
-    searched.ok("plots", *both, "-o", tmp_path / "plots")
+    searched.ok(f"plots {both} -o", tmp_path / "plots")
 
 
-def test_a_policy_is_judged_on_fresh_commands_alone(
-    searched: CommandLine, written: Path, tmp_path: Path
-) -> None:
-    """Half of the commands, one of them, their clusters or another label are not fresh."""
-    worlds: dict[str, tuple[Iterator[dict[str, Any]] | list[dict[str, Any]], int]] = {
-        "fresh": (renamed(offset=1_000), 0),
-        "half": (renamed(offset=40), 40),
-        "one": (renamed(offset=79), 1),
-        "clustered": (lines_with_clusters(), 80),
-        "relabelled": ([each | {"target": "malicious", "category": "other"} for each in lines()
-                        if each["target"] == "malicious"] + list(renamed(offset=1_000)), 40),
-    }  # fmt: skip
-    for name, (answers, seen) in worlds.items():
-        path = write_lines(tmp_path / f"{name}.jsonl", *answers)
-        searched.ok("verdicts import --name", name, path)
-        origin = origin_in(searched, written, name)
-        code, line = gate_of(searched, written, name)
-        if seen:
-            assert (name, origin["kind"], origin["seen"]) == (name, "seen", seen)
-            assert (origin["out_of_fold"], code) == ([], 5), name
-            judged = ("report", "--run-id", name, "--policy", written, "--models", "policy/best")
-            assert searched(*judged, "--fail-under", "aegish_score=0.5").code == 5
-        else:
-            assert (origin["kind"], code, line[:6]) == ("fresh", 0, "ships:")
-
-
-def lines_with_clusters() -> Iterator[dict[str, Any]]:
-    """The same commands, now in clusters that the search did not know."""
+def relabelled() -> Iterator[dict[str, Any]]:
+    """Yield other answers, and the same attacks under another label."""
+    yield from renamed(offset=1_000)
     for each in lines():
-        yield each | {"cluster": f"k{int(each['command'][1:]) // 2}"}
+        if each["target"] == "malicious":
+            yield each | {"category": "other"}
 
 
-def test_another_command_of_a_seen_cluster_is_not_fresh(
-    aegish: CommandLine, tmp_path: Path
+@pytest.mark.parametrize(
+    ("answers", "seen"), [(renamed(offset=1_000), 0), (renamed(offset=40), 40), (relabelled(), 40)]
+)
+def test_a_policy_is_judged_on_fresh_commands_alone(
+    searched: CommandLine, store: Store, written: Path, answers: Iterator[dict[str, Any]], seen: int
 ) -> None:
+    """Half of the commands, or the attacks under another label, are not fresh."""
+    store(answers, "world")
+    origin = origin_in(searched, written, "world")
+    code, line = gate_of(searched, written, "world")
+    if seen:
+        assert (origin["kind"], origin["seen"]) == ("seen", seen)
+        assert (origin["out_of_fold"], code) == ([], 5)
+        judged = "report --run-id world --models policy/best --fail-under aegish_score=0.5"
+        assert searched(judged, "--policy", written).code == 5
+    else:
+        assert (origin["kind"], code, line[:6]) == ("fresh", 0, "ships:")
+
+
+def in_clusters(prefix: str = "", shift: int = 0) -> Iterator[dict[str, Any]]:
+    """Yield the answers about commands of other words, two in each cluster."""
+    for each in lines():
+        cluster = f"k{(int(each['command'][1:]) + shift) // 2}"
+        yield each | {"command": prefix + each["command"], "cluster": cluster}
+
+
+def test_another_command_of_a_seen_cluster_is_not_fresh(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "best.toml"
-    first = write_lines(tmp_path / "first.jsonl", *lines_with_clusters())
-    aegish.ok("verdicts import --name first", first)
+    aegish = store(in_clusters(), "first")
     aegish.ok("policies search --write", path)
     for name, shift, seen in (("other", 0, 80), ("few", 76, 4), ("none", 80, 0)):
-        answers = (
-            each
-            | {
-                "command": f"other {each['command']}",
-                "cluster": f"k{(int(each['command'][1:]) + shift) // 2}",
-            }
-            for each in lines()
-        )
-        aegish.ok("verdicts import --name", name, write_lines(tmp_path / "next.jsonl", *answers))
+        store(in_clusters("other ", shift), name)
         assert (name, origin_in(aegish, path, name)["seen"]) == (name, seen)
         assert gate_of(aegish, path, name)[0] == (5 if seen else 0)
 
 
 def test_a_file_that_changed_after_the_search_keeps_no_number_out_of_fold(
-    searched: CommandLine, written: Path, tmp_path: Path
+    searched: CommandLine, store: Store, written: Path
 ) -> None:
     """A new name changes nothing; a threshold, the estimate and a lost hash each do."""
     text = written.read_text()
-    fresh = write_lines(tmp_path / "fresh.jsonl", *renamed(offset=1_000))
-    searched.ok("verdicts import --name fresh", fresh)
+    store(renamed(offset=1_000), "fresh")
     written.write_text(text.replace("version = 1", "version = 2"))
     assert origin_in(searched, written, "two")["out_of_fold"]
     marks = tomllib.loads(text)["origin"]["marks"]
-    changes = {
-        "threshold": ("threshold = 1.0", "threshold = 1.5"),
-        "estimate": ("value = 1.0", "value = 0.9"),
-        "hash": (f'"{marks[0]}",', ""),
-        "run": ('run = "', 'run = "x'),
-    }
-    for name, (old, new) in changes.items():
-        assert old in text, name
+    for old, new in (
+        ("threshold = 1.0", "threshold = 1.5"),
+        ("value = 1.0", "value = 0.9"),
+        (f'"{marks[0]}",', ""),
+        ('run = "', 'run = "x'),
+    ):
+        assert old in text
         written.write_text(text.replace(old, new, 1))
         origin = origin_in(searched, written, "two")
-        assert (name, origin["kind"], origin["out_of_fold"]) == (name, "seen", [])
-        assert gate_of(searched, written, "two")[0] == 5
-        assert (name, origin_in(searched, written, "fresh")["kind"]) == (name, "changed")
-        shown = searched.ok("report --run-id fresh --policy", written).out
-        assert "has changed since" in " ".join(shown.split())
+        assert (old, origin["kind"], origin["out_of_fold"]) == (old, "seen", [])
+        assert (old, origin_in(searched, written, "fresh")["kind"]) == (old, "changed")
+    assert gate_of(searched, written, "two")[0] == 5
+    changed = searched.ok("report --run-id fresh --policy", written)
+    assert "has changed since" in changed.unwrapped
     written.write_text(text[: text.index("# What the stages")])
     assert origin_in(searched, written, "two")["kind"] == "unknown"
     assert gate_of(searched, written, "two")[0] == 0
@@ -342,9 +335,7 @@ def test_a_file_that_changed_after_the_search_keeps_no_number_out_of_fold(
         ("decided = ", "seen = "),
     ):
         written.write_text(text.replace(old, new, 1))
-        said = searched.refused("report --policy", written)
-        assert "best.toml: " in said
-        assert "'origin." in said
+        assert re.search(r"best\.toml: .*'origin\.", searched.refused("report --policy", written))
 
 
 def a_world(seed: int, commands: int) -> Iterator[dict[str, Any]]:
@@ -385,20 +376,21 @@ def true_score(path: Path) -> float:
 @pytest.mark.long
 @pytest.mark.parametrize("commands", [60, 200])
 def test_a_winner_seldom_passes_at_its_true_score(
-    aegish: CommandLine, tmp_path: Path, commands: int
+    store: Store, tmp_path: Path, commands: int
 ) -> None:
     passed, without_winner = 0, 0
     for seed in range(40):
         path = tmp_path / f"best{seed}.toml"
-        answers = write_lines(tmp_path / "v.jsonl", *a_world(seed, commands))
-        aegish.ok("verdicts import", answers)
+        aegish = store(a_world(seed, commands))
         if aegish("policies search --write", path).code:
             without_winner += 1
             continue
-        judged = ("report", "--policy", path, "--models", f"policy/best{seed}", "--fail-under")
-        passed += aegish(*judged, f"aegish_score={true_score(path):.4f}").code == 0
-        gate = ("compare", "--models", "lab/a", "--policy", path, "--gate", "--margin", "0.02")
-        assert aegish(*gate).code == 5
+        judged = (
+            f"report --models policy/best{seed} --fail-under aegish_score={true_score(path):.4f}"
+        )
+        passed += aegish(judged, "--policy", path).code == 0
+        gate = "compare --models lab/a --gate --margin 0.02 --policy"
+        assert aegish(gate, path).code == 5
     assert passed <= 4
     assert without_winner <= 2  # none surely better than chance
 
@@ -432,9 +424,9 @@ def test_a_policy_stands_among_the_models(searched: CommandLine, mine: Path) -> 
     assert (policy["counts"]["planned"], policy["counts"]["done"]) == (80, 80)
     # A is asked about 78 commands, B about the 39 harmless and 9 of the attacks that A allows.
     assert policy["cost"]["total_usd"] == pytest.approx(0.078 + 48 * 0.002)
-    assert [policy["latency_ms"][name] for name in ("mean", "p50", "p99", "max")] == [
-        *(pytest.approx((30 * 100 + 48 * 300) / 80), 300, 300, 300)
-    ]
+    latency = policy["latency_ms"]
+    assert latency["mean"] == pytest.approx((30 * 100 + 48 * 300) / 80)
+    assert latency["p50"] == latency["p99"] == latency["max"] == 300
     ranks = {place["model"]: place["tie_group"] for place in found["ranking"]}
     assert ranks == {KEYWORD: 1, "policy/mine": 1, A: 2, B: 2, HALF: None}
     (told,) = found["policies"]
@@ -447,28 +439,30 @@ def test_a_policy_stands_among_the_models(searched: CommandLine, mine: Path) -> 
 
 
 def test_a_policy_is_compared_calibrated_and_judged(searched: CommandLine, mine: Path) -> None:
-    of_models = searched.ok("compare --json --models", f"{A},{B}").json["pairs"][0]
-    with_it = searched.ok("compare --json --models", f"{A},{B}", "--policy", mine).json
+    pair = f"compare --json --models {A},{B}"
+    of_models = searched.ok(pair).json["pairs"][0]
+    with_it = searched.ok(pair, "--policy", mine).json
     first, second, _ = with_it["pairs"]
     assert second["b"]["model"] == "policy/mine"
     for each in first, of_models:  # p is adjusted for more pairs
         for found in (*each["metrics"].values(), *each["categories"].values()):
             del found["p_adjusted"]
     assert first == of_models
-    gate = ("compare", "--models", A, "--policy", mine, "--gate", "--margin", "0.02")
     for metric in "aegish_score", "auroc":
-        assert searched.ok(*gate, "--metric", metric).out.startswith("ships: policy/mine against")
+        gate = f"compare --models {A} --gate --margin 0.02 --metric {metric} --policy"
+        assert searched.ok(gate, mine).out.startswith("ships: policy/mine against")
     fitted = searched.ok("calibrate --json --policy", mine).json
     assert {each["model"] for each in fitted["models"]} == {A, B, KEYWORD, HALF, "policy/mine"}
     assert fitted["policies"] == with_it["policies"]
     said = searched.ok("calibrate --policy", mine).out
     assert "policy/mine: origin unknown" in said
     assert "policy/mine with one" not in said
-    judged = ("report", "--policy", mine, "--models", "policy/mine", "--fail-under")
-    assert "met: policy/mine" in searched.ok(*judged, "aegish_score=0.5,auroc=0.5").err
-    page = searched.ok("report --policy", mine, "--format", "html", "-o", mine.parent / "r.html")
-    assert "Policies are left out below" in page.err
-    assert (mine.parent / "r.html").read_text().count("policy/mine") > 5
+    judged = "report --models policy/mine --fail-under aegish_score=0.5,auroc=0.5 --policy"
+    assert "met: policy/mine" in searched.ok(judged, mine).err
+    page = mine.with_name("r.html")
+    done = searched.ok("report --format html --policy", mine, "-o", page)
+    assert "Policies are left out below" in done.err
+    assert page.read_text().count("policy/mine") > 5
 
 
 def test_policies_that_cannot_stand_among_the_models(searched: CommandLine, mine: Path) -> None:
@@ -484,9 +478,9 @@ def test_policies_that_cannot_stand_among_the_models(searched: CommandLine, mine
     assert "no model 'policy/x'" in said
 
 
-def test_a_guard_at_chance_is_no_winner(aegish: CommandLine, tmp_path: Path) -> None:
-    aegish.ok("verdicts import", write_lines(tmp_path / "v.jsonl", *lines("ALLOW")))
-    found = aegish.ok("policies search --models", f"{A},{B}", "--json").json
+def test_a_guard_at_chance_is_no_winner(store: Store, tmp_path: Path) -> None:
+    aegish = store(lines("ALLOW"))
+    found = aegish.ok("policies search --json --models", f"{A},{B}").json
     assert (found["winner"], found["as_it_stands"]["score"]["value"]) == (None, 0.5)
     refused = aegish.refused("policies search --write", tmp_path / "x.toml")
     assert "no system is surely better than chance" in refused
@@ -497,9 +491,8 @@ def test_a_guard_at_chance_is_no_winner(aegish: CommandLine, tmp_path: Path) -> 
     ("scoring", "stands", "fitted"), [("aegish-5.3", 0.5, 0.875), ("aegish-legacy", 0.75, 0.75)]
 )
 def test_the_scoring_rule_says_whether_a_warning_stops(
-    aegish: CommandLine, tmp_path: Path, scoring: str, stands: float, fitted: float
+    store: Store, scoring: str, stands: float, fitted: float
 ) -> None:
-    aegish.ok("verdicts import", write_lines(tmp_path / "v.jsonl", *lines("WARN")))
-    found = aegish.ok("policies search --scoring", scoring, "--json").json
+    found = store(lines("WARN")).ok("policies search --json --scoring", scoring).json
     assert found["as_it_stands"]["score"]["value"] == stands
     assert found["with_threshold"]["score"]["value"] == fitted
