@@ -59,7 +59,15 @@ _yes = click.option("--yes", is_flag=True, help="Do not ask.")
 )
 @click.option("--dry-run", is_flag=True, help="List them, then stop.")
 @_yes
-def prune(older_than: str, keep: int | None, archive_to: Path | None, **flags: bool) -> None:
+def prune(
+    older_than: str,
+    keep: int | None,
+    archive_to: Path | None,
+    *,
+    completions: bool,
+    dry_run: bool,
+    yes: bool,
+) -> None:
     """Delete runs older than an age, including imported ones.
 
     With --completions the runs stay, with outcome, reason, tokens, cost, times and every metric;
@@ -78,7 +86,7 @@ def prune(older_than: str, keep: int | None, archive_to: Path | None, **flags: b
         return
     shrink = _delete
     numbers: tuple[str, ...] = ("Models", "Verdicts", "Snapshots")
-    if flags["completions"]:
+    if completions:
         shrink = _prune
         numbers = ("Completions", "MB")
         runs = prunable(workspace.engine, runs)
@@ -87,8 +95,8 @@ def prune(older_than: str, keep: int | None, archive_to: Path | None, **flags: b
             return
     columns = ("Run", "Created (UTC)", "Name")
     say_table(columns, map(_row, runs), numbers)
-    if not flags["dry_run"]:
-        shrink(workspace, runs, archive_to, yes=flags["yes"])
+    if not dry_run:
+        shrink(workspace, runs, archive_to, yes=yes)
 
 
 @command("aegish-dist runs delete --run-id nightly --yes", name="delete")

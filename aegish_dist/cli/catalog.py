@@ -10,10 +10,11 @@ import click
 from aegish_dist.cli.command import group
 from aegish_dist.cli.options import (
     Utf8,
-    as_each_call,
     as_json,
     comma_list,
     completes,
+    with_call_parameters,
+    with_prompts,
 )
 from aegish_dist.cli.printing import note, say, say_json, say_lines, say_table
 from aegish_dist.cli.workspace import catalog_models, open_workspace
@@ -76,7 +77,8 @@ def list_models(as_json: bool) -> None:
 @click.argument(
     "selection", nargs=-1, callback=comma_list, shell_complete=completes(catalog_models)
 )
-@as_each_call
+@with_prompts
+@with_call_parameters
 @as_json
 def check_(
     selection: list[str], prompt: list[str], parameters: CallParameters, as_json: bool

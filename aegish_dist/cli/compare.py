@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -195,9 +194,9 @@ def _print(
         return
     words = typed_words("scoring", "overlay", "policy")
 
-    def draw(**look: Any) -> str:
-        table = render_comparison(data, form, all_pairs=all_pairs, **look)
-        return table + ending(data, form, commands_of, words, look.get("width"))
+    def draw(width: int | None = None, color: bool = False) -> str:
+        table = render_comparison(data, form, all_pairs=all_pairs, width=width, color=color)
+        return table + ending(data, form, commands_of, words, width)
 
     with shown(output) as show:
         show(draw)

@@ -1,16 +1,13 @@
 """Options that say what counts as right, and notes on corrections of labels."""
 
-from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
-from typing import Any
 
 import click
 from click.core import ParameterSource
 from msgspec.structs import replace
 
 from aegish_dist.cli.command import Advanced, advanced, file_option
-from aegish_dist.cli.options import Utf8, completes, together
+from aegish_dist.cli.options import Utf8, completes, read_into, together
 from aegish_dist.cli.printing import note
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES
@@ -44,24 +41,14 @@ with_opinion_options = together(
 """Adds `--scoring`, `--targets` and `--overlay`."""
 
 
-def with_opinion(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add these options, read into the parameter `opinion`."""
-
-    @wraps(function)
-    def with_it(scoring: str, targets: Path | None, overlay: Path | None, **others: Any) -> Any:
-        return function(**others, opinion=load_opinion(scoring, targets, overlay))
-
-    return with_opinion_options(with_it)
+with_opinion = read_into("opinion", load_opinion, with_opinion_options)
+"""Adds these options, read into the parameter `opinion`."""
 
 
-def with_suspicion(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--suspicion`, read into the parameter `suspicion`."""
-
-    @wraps(function)
-    def with_it(suspicion: str, **others: Any) -> Any:
-        return function(**others, suspicion=load_suspicion_rule(suspicion))
-
-    return advanced(
+with_suspicion = read_into(
+    "suspicion",
+    load_suspicion_rule,
+    advanced(
         "--suspicion",
         type=Utf8(),
         default=OWN_NUMBER.name,
@@ -69,23 +56,26 @@ def with_suspicion(function: Callable[..., Any]) -> Callable[..., Any]:
         shell_complete=completes(SUSPICION_RULES),
         help="How dangerous a guard finds a command:"
         f" {', '.join(SUSPICION_RULES)}, or a file with your own rule.",
-    )(with_it)
+    ),
+)
 
 
-def with_policies(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--policy`, read into the parameter `opinion`, which `with_opinion` adds before."""
+def _with_policies(opinion: Opinion, policy: tuple[Path, ...]) -> Opinion:
+    return replace(opinion, policies=load_policies(policy))
 
-    @wraps(function)
-    def with_it(policy: tuple[Path, ...], opinion: Opinion, **others: Any) -> Any:
-        return function(**others, opinion=replace(opinion, policies=load_policies(policy)))
 
-    return click.option(
+with_policies = read_into(
+    "opinion",
+    _with_policies,
+    click.option(
         "--policy",
         multiple=True,
         type=click.Path(path_type=Path),
         metavar="FILE",
         help="A policy file: its guard, `policy/NAME`, stands among the models. Repeatable.",
-    )(with_it)
+    ),
+)
+"""Adds `--policy`, laid upon the opinion that `with_opinion` reads before."""
 
 
 def refuse_an_opinion(of: str = "--snapshot", *further: str) -> None:

@@ -3,10 +3,11 @@
 import gc
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from decimal import Decimal
 from functools import wraps
+from inspect import signature
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -90,14 +91,16 @@ _DURATION = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
 _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
-def cost_cap(name: str, text: str, **more: Any) -> Callable[[Function], Function]:
+def cost_cap(
+    name: str, text: str, cls: type[click.Option] = click.Option
+) -> Callable[[Function], Function]:
     def usd(_: click.Context, __: click.Parameter, amount: float | None) -> Decimal | None:
         if amount is None:
             return None
         return Decimal(str(amount))
 
     return click.option(
-        name, type=FiniteRange(1e-9, 1e12), callback=usd, metavar="USD", help=text, **more
+        name, type=FiniteRange(1e-9, 1e12), callback=usd, metavar="USD", help=text, cls=cls
     )
 
 
@@ -115,28 +118,72 @@ def together(*options: Callable[[Any], Any]) -> Callable[[Function], Function]:
     return add
 
 
+def read_into(
+    name: str, read: Callable[..., object], *options: Callable[[Any], Any]
+) -> Callable[[Function], Function]:
+    """Return what adds options that a command gets as one value, by this name.
+
+    The parameters of `read` name what it makes the value of: these options, or a value that other
+    options were read into before.
+    """
+    parts = signature(read).parameters
+
+    def add(function: Function) -> Function:
+        @wraps(function)
+        def with_value(**values: object) -> object:
+            read_from = {part: values.pop(part) for part in parts}
+            return function(**values, **{name: read(**read_from)})
+
+        return together(*options)(with_value)  # type: ignore[return-value]
+
+    return add
+
+
 SHARE = FiniteRange(1e-6, 1, max_open=True)
 _POSITIVE = FiniteRange(0, min_open=True)
-_BOUNDS = {
-    "max_fpr": ("F", SHARE, "Detect the most with a false positive rate of at most F."),
-    "max_cost_per_1000": ("C", _POSITIVE, "USD that 1,000 commands may cost."),
-    "max_p95_ms": ("T", _POSITIVE, "Milliseconds that 95 % of the commands may take."),
-    "prevalence": ("P", SHARE, "Share of dangerous commands in use. Default: 0.001."),
-}
-bounded = together(
-    *(
-        click.option(f"--{name.replace('_', '-')}", type=kind, metavar=metavar, help=text)
-        for name, (metavar, kind, text) in _BOUNDS.items()
-    )
+
+
+def _given_bounds(
+    max_fpr: float | None,
+    max_cost_per_1000: float | None,
+    max_p95_ms: float | None,
+    prevalence: float | None,
+) -> dict[str, float]:
+    """Return the bounds that are given, as fields of `Requirements`."""
+    bounds = {"max_fpr": max_fpr, "max_p95_ms": max_p95_ms, "prevalence": prevalence}
+    if max_cost_per_1000 is not None:
+        bounds["max_cost_per_10000"] = 10 * max_cost_per_1000
+    return {name: bound for name, bound in bounds.items() if bound is not None}
+
+
+with_bounds = read_into(
+    "bounds",
+    _given_bounds,
+    click.option(
+        "--max-fpr",
+        type=SHARE,
+        metavar="F",
+        help="Detect the most with a false positive rate of at most F.",
+    ),
+    click.option(
+        "--max-cost-per-1000",
+        type=_POSITIVE,
+        metavar="C",
+        help="USD that 1,000 commands may cost.",
+    ),
+    click.option(
+        "--max-p95-ms",
+        type=_POSITIVE,
+        metavar="T",
+        help="Milliseconds that 95 % of the commands may take.",
+    ),
+    click.option(
+        "--prevalence",
+        type=SHARE,
+        metavar="P",
+        help="Share of dangerous commands in use. Default: 0.001.",
+    ),
 )
-
-
-def bounds_of(options: Mapping[str, float | None]) -> dict[str, float]:
-    """Return what is given of `bounded`, as fields of `Requirements`."""
-    bounds = {name: value for name, value in options.items() if value is not None}
-    if "max_cost_per_1000" in bounds:
-        bounds["max_cost_per_10000"] = 10 * bounds.pop("max_cost_per_1000")
-    return bounds
 
 
 LIST_FORMATS = ("table", "json", "csv")
@@ -259,19 +306,21 @@ def run_id(*, default: str | None = None, required: bool = True) -> Callable[[Fu
     )
 
 
-def one_run(function: Function) -> Function:
-    """Add `--run-id R`, and R as an argument as well; the command gets it as `run`."""
+def _one_named(words: tuple[str, ...], run_id: str | None) -> str:
+    named = (run_id, *words) if run_id else words
+    refuse_usage((len(named) != 1, "name one run: --run-id R"))
+    return named[0]
 
-    @wraps(function)
-    def with_it(words: tuple[str, ...], run_id: str | None, **options: Any) -> Any:
-        named = [run_id, *words] if run_id else words
-        refuse_usage((len(named) != 1, "name one run: --run-id R"))
-        return function(named[0], **options)
 
-    words = click.argument(
+one_run = read_into(
+    "run",
+    _one_named,
+    click.argument(
         "words", nargs=-1, type=Utf8(), metavar="[RUN]", shell_complete=completes(runs_at_hand)
-    )
-    return together(words, run_id(required=False))(with_it)  # type: ignore[return-value]
+    ),
+    run_id(required=False),
+)
+"""Adds `--run-id R`, and R as an argument as well; the command gets it as `run`."""
 
 
 def comma_list(
@@ -325,14 +374,29 @@ def names(name: str, metavar: str, text: str, **more: Any) -> Callable[[Function
     )
 
 
-_call_options = together(
-    names(
-        "--prompt",
-        "NAME|FILE[,...]",
-        "A bundled prompt or a file with your own. With several prompts, each becomes an"
-        " arm: MODEL#NAME.",
-        default=("guard",),
-    ),
+with_prompts = names(
+    "--prompt",
+    "NAME|FILE[,...]",
+    "A bundled prompt or a file with your own. With several prompts, each becomes an"
+    " arm: MODEL#NAME.",
+    default=("guard",),
+)
+
+
+def _call_parameters(
+    seed: int, temperature: float | None, max_output_tokens: int, time_limit: float
+) -> CallParameters:
+    return CallParameters(
+        seed=seed,
+        temperature=temperature,
+        max_output_tokens=max_output_tokens,
+        time_limit_s=time_limit,
+    )
+
+
+with_call_parameters = read_into(
+    "parameters",
+    _call_parameters,
     advanced(
         "--seed",
         type=click.IntRange(-(2**62), 2**62),
@@ -354,28 +418,6 @@ _call_options = together(
         help="Seconds one call may take, waiting excluded.",
     ),
 )
-
-
-def as_each_call(function: Function) -> Function:
-    """Add `--prompt`, and the parameters of every call, which the command gets as one record."""
-
-    @wraps(function)
-    def with_it(
-        seed: int,
-        temperature: float | None,
-        max_output_tokens: int,
-        time_limit: float,
-        **others: Any,
-    ) -> Any:
-        parameters = CallParameters(
-            seed=seed,
-            temperature=temperature,
-            max_output_tokens=max_output_tokens,
-            time_limit_s=time_limit,
-        )
-        return function(**others, parameters=parameters)
-
-    return _call_options(with_it)  # type: ignore[return-value]
 
 
 def limited(text: str, *names: str, default: int | None = None) -> Callable[[Function], Function]:

@@ -11,13 +11,12 @@ from aegish_dist.cli.opinions import note_overlay, with_opinion, with_suspicion
 from aegish_dist.cli.options import (
     MAX_INTEGER,
     as_json,
-    bounded,
-    bounds_of,
     limited,
     names,
     open_run,
     refuse_usage,
     run_id,
+    with_bounds,
     without_collector,
 )
 from aegish_dist.cli.printing import note_next, note_written, say, shown, to_file
@@ -62,7 +61,7 @@ def explain_(files: tuple[Path, ...]) -> None:
 )
 @run_id(default="latest")
 @names("--models", "ID[,ID...]", "Only these. Default: all that have answered, no baselines.")
-@bounded
+@with_bounds
 @click.option(
     "--write", type=_FILE, metavar="FILE", help="Write the winner into a new policy file."
 )
@@ -75,13 +74,13 @@ def search(
     *,
     run_id: str,
     models: list[str],
+    bounds: dict[str, float],
     write: Path | None,
     limit: int,
     as_json: bool,
     output: Path | None,
     opinion: Opinion,
     suspicion: SuspicionRule,
-    **bounded_by: float | None,
 ) -> None:
     """Find the best system of guards for a run.
 
@@ -93,7 +92,7 @@ def search(
     if write is not None:
         refuse_usage((write == output, "--write and --output name the same file"))
         require_new(write)
-    needs = Requirements(**bounds_of(bounded_by))
+    needs = Requirements(**bounds)
     workspace, run = open_run(run_id)
     note_overlay(workspace, run, opinion)
     with shown(output) as show:

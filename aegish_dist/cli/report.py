@@ -17,8 +17,6 @@ from aegish_dist.cli.options import (
     OneOf,
     Utf8,
     as_json,
-    bounded,
-    bounds_of,
     chosen_form,
     comma_list,
     completes,
@@ -27,6 +25,7 @@ from aegish_dist.cli.options import (
     open_run,
     refuse_usage,
     run_id,
+    with_bounds,
     with_snapshot,
     without_collector,
 )
@@ -148,7 +147,7 @@ def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dic
     help="How much lower than the best score that of the guard to take may be.",
     cls=Advanced,
 )
-@bounded
+@with_bounds
 @with_snapshot
 @with_opinion
 @with_policies
@@ -165,9 +164,9 @@ def report(
     fail_on: str | None,
     details: str | None,
     take_margin: float,
+    bounds: dict[str, float],
     snapshot: int | None,
     opinion: Opinion,
-    **bounded_by: float | None,
 ) -> int:
     """Print a run's leaderboard and details.
 
@@ -182,7 +181,6 @@ def report(
     form = chosen_form(form, as_json) or ("html" if in_browser else by_name)
     poured = form == "html" and not in_browser and output is None
     whole, known = form not in IN_SECTIONS, ", ".join(IN_SECTIONS)
-    bounds = bounds_of(bounded_by)
     chosen = {*(sections or ())} - ({"scores"} if form in ("html", "json") else set())
     refuse_usage(
         (suffix == ".pdf", "no format is PDF: write .html, open the page and print it into a PDF"),

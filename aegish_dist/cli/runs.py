@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
 
 import click
 from msgspec.structs import asdict
@@ -57,10 +56,10 @@ class _Runs(Group):
 @_limit
 @as_json
 @click.pass_context
-def runs(context: click.Context, /, **options: Any) -> None:
+def runs(context: click.Context, limit: int, as_json: bool) -> None:
     """List, rename, archive and delete runs; `runs` alone lists them."""
     if context.invoked_subcommand is None:
-        context.invoke(list_, **options)
+        context.invoke(list_, limit=limit, as_json=as_json)
 
 
 @runs.command("list", examples=("aegish-dist runs list --limit 5", "aegish-dist runs list --json"))

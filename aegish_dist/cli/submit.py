@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from decimal import Decimal
-from functools import wraps
-from typing import Any
 
 import click
-from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from aegish_dist.cli.command import Advanced, advanced, command
 from aegish_dist.cli.options import (
     Duration,
     Utf8,
-    as_each_call,
     as_json,
     completes,
     cost_cap,
     names,
+    read_into,
     run_file,
     run_id,
     together,
     wait,
+    with_call_parameters,
+    with_prompts,
 )
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.cli.status import Shown, aggregated, halted, left_to_retry
@@ -39,16 +38,18 @@ from aegish_dist.pipeline.plan import Request, RunPlan, takes_batches
 from aegish_dist.pipeline.submit import Submission, extend_run, first_reports, start_run
 
 
-class Care(Struct, frozen=True):
-    """What is checked before money is spent, and whether the end of the run is waited for."""
+def _request(*, keys_on_workers: bool, skip_preflight: bool, dry_run: bool, wait: bool) -> Request:
+    return Request(
+        keys_on_workers=keys_on_workers,
+        preflight=not skip_preflight,
+        dry_run=dry_run,
+        wait=wait,
+    )
 
-    keys_on_workers: bool
-    preflight: bool
-    dry_run: bool
-    wait: bool
 
-
-_care_options = together(
+with_care = read_into(
+    "request",
+    _request,
     advanced(
         "--keys-on-workers",
         is_flag=True,
@@ -64,20 +65,10 @@ _care_options = together(
     ),
     wait,
 )
+"""Adds what is checked before money is spent, and whether the end of the run is waited for.
 
-
-def with_care(function: Callable[..., int]) -> Callable[..., int]:
-    """Add the options of `Care`, which the command gets as one record."""
-
-    @wraps(function)
-    def with_it(
-        *, keys_on_workers: bool, skip_preflight: bool, dry_run: bool, wait: bool, **others: Any
-    ) -> int:
-        care = Care(keys_on_workers, not skip_preflight, dry_run, wait)
-        return function(**others, care=care)
-
-    return _care_options(with_it)
-
+The command gets a request that says this, and lacks what is asked of whom.
+"""
 
 raised_caps = together(
     cost_cap(
@@ -119,7 +110,8 @@ raised_caps = together(
     default=1,
     help="Ask every sample this often.",
 )
-@as_each_call
+@with_prompts
+@with_call_parameters
 @cost_cap(
     "--max-cost", "Begin no further call once the run has cost this much; `resume` can raise it."
 )
@@ -161,7 +153,7 @@ def submit(
     batch: bool,
     batch_after: float | None,
     name: str,
-    care: Care,
+    request: Request,
     as_json: bool,
 ) -> int:
     """Ask models about commands: start a run.
@@ -174,7 +166,8 @@ def submit(
         raise click.UsageError("with --batch leave out --batch-after, or say --no-batch")
     workspace = open_workspace()
     observer = Shown(here=workspace.settings.embedded_broker)
-    request = Request(
+    request = replace(
+        request,
         models=models,
         parameters=replace(
             parameters, max_cost_usd=max_cost, max_cost_per_model_usd=max_cost_per_model
@@ -186,7 +179,6 @@ def submit(
         prompt=prompt,
         name=name,
         batch_after_s=0.0 if batch else batch_after,
-        **asdict(care),
     )
     started = start_run(workspace, request, observer)
     run = started.run
@@ -290,7 +282,7 @@ def extend(
     dataset: tuple[str, ...],
     max_cost: Decimal | None,
     max_cost_per_model: Decimal | None,
-    care: Care,
+    request: Request,
     as_json: bool,
 ) -> int:
     """Add models, repeats or datasets to a run.
@@ -302,9 +294,7 @@ def extend(
         raise click.UsageError("say what to add: --models, --epochs or --dataset")
     workspace, found = open_run_to_ask(run_id)
     caps = CallParameters(max_cost_usd=max_cost, max_cost_per_model_usd=max_cost_per_model)
-    request = Request(
-        models=models, parameters=caps, datasets=dataset, epochs=epochs, **asdict(care)
-    )
+    request = replace(request, models=models, parameters=caps, datasets=dataset, epochs=epochs)
     here = workspace.settings.embedded_broker
     extended = extend_run(workspace, found, request, Shown(here=here))
     stored = extended.run is not None
@@ -322,7 +312,7 @@ def extend(
         )
     else:
         say(f"{found}: {calls:,} items {'' if stored else 'would be '}added")
-    if stored and (here or care.wait) and status is not None:
+    if stored and (here or request.wait) and status is not None:
         note(*halted(status), *left_to_retry(status))
         return 1 if status.missing else 0
     if stored:

@@ -242,10 +242,15 @@ def _counted(parts: Iterable[ListedPart], passed: Counter[str]) -> Iterator[List
 
 
 def _print_commands(
-    commands: list[list[JudgedVerdict]], more: int, output: Path | None, **words: bool
+    commands: list[list[JudgedVerdict]],
+    more: int,
+    output: Path | None,
+    *,
+    alike: bool,
+    before: bool,
 ) -> None:
     width = list_width()
-    columns, rows = command_table(commands, width, **words)
+    columns, rows = command_table(commands, width, alike=alike, before=before)
     table = in_columns(columns, rows, width=width)
     if output is not None:
         put_out([f"{table}\n"], output)

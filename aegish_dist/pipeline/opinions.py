@@ -80,11 +80,11 @@ def load_rule(name_or_path: str) -> ScoringRule:
     return read_rule(_existing(name_or_path, "a rule set", RULES))
 
 
-def load_suspicion_rule(name_or_path: str = OWN_NUMBER.name) -> SuspicionRule:
+def load_suspicion_rule(suspicion: str = OWN_NUMBER.name) -> SuspicionRule:
     """Return a suspicion rule by its name or from a file, as `load_rule` does."""
-    if name_or_path in SUSPICION_RULES:
-        return SUSPICION_RULES[name_or_path]
-    return read_suspicion_rule(_existing(name_or_path, "a suspicion rule", SUSPICION_RULES))
+    if suspicion in SUSPICION_RULES:
+        return SUSPICION_RULES[suspicion]
+    return read_suspicion_rule(_existing(suspicion, "a suspicion rule", SUSPICION_RULES))
 
 
 def load_policies(paths: Sequence[Path]) -> dict[str, Policy]:
