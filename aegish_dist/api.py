@@ -22,6 +22,7 @@ from aegish_dist.pipeline.aggregate import aggregate, current_snapshot
 from aegish_dist.pipeline.compare import Question, compare_models
 from aegish_dist.pipeline.control import hold_run, resume_run
 from aegish_dist.pipeline.frames import metrics_frame, verdicts_frame
+from aegish_dist.pipeline.observer import Observer
 from aegish_dist.pipeline.opinions import load_opinion
 from aegish_dist.pipeline.plan import Request
 from aegish_dist.pipeline.report import ReportPart, report_data
@@ -29,7 +30,7 @@ from aegish_dist.pipeline.runs import find_run, recent_runs
 from aegish_dist.pipeline.status import run_status
 from aegish_dist.pipeline.submit import start_run
 from aegish_dist.pipeline.verdicts import list_verdicts
-from aegish_dist.pipeline.workspace import Observer, Workspace
+from aegish_dist.pipeline.workspace import Workspace
 from aegish_dist.report.charts.catalogue import chart_specification
 from aegish_dist.report.comparison import render_comparison
 from aegish_dist.report.formats import FORMATS, render

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from sqlalchemy.orm import Session
 
 from aegish_dist.broker.app import process_of
-from aegish_dist.db.engine import open_engine, reading
+from aegish_dist.db.engine import reading
 from aegish_dist.db.fleet import ModelBlock, ModelBlocks, about_worker, forget_worker, report_worker
 from aegish_dist.db.missing import may_aggregate
 from aegish_dist.db.runs import Assignment
@@ -29,7 +29,6 @@ from aegish_dist.db.verdicts import look_up
 from aegish_dist.errors import ConfigError, StoreError
 from aegish_dist.logs import get_logger
 from aegish_dist.models.credentials import CatalogCredentials
-from aegish_dist.pipeline.aggregation_jobs import carry_out
 from aegish_dist.pipeline.caller import Caller, Health, UsageEstimator, traced
 from aegish_dist.pipeline.evaluate import Evaluator
 from aegish_dist.pipeline.reading import open_note, store_deaths
@@ -38,7 +37,6 @@ from aegish_dist.providers.session import ProviderSession, provider_session
 from aegish_dist.ratelimit.model_limiter import Limiters
 from aegish_dist.ratelimit.shared_limiter import SharedLimiter
 from workers.store import (
-    DaemonThread,
     WorkerDatabase,
     answered,
     assignments,
@@ -57,19 +55,6 @@ NO_AGGREGATIONS = (
     "the role in AEGISH_DIST_DATABASE_URL may not store snapshots; a worker with"
     " --aggregate-only and the role of commands makes them, and so does `aegish-dist report`"
 )
-
-
-def make_aggregation(database_url: str, key: int) -> bool:
-    """Make an aggregation; return whether it is finished, or another worker is making it.
-
-    Its snapshots are committed then. A `StoreAwayError` leaves it unfinished.
-    """
-    # A connection of its own, closed again: a run is complete once in hours.
-    engine = open_engine(database_url)
-    try:
-        return carry_out(engine, key)
-    finally:
-        engine.dispose()
 
 
 KEPT_CALLERS = 500
@@ -259,7 +244,6 @@ class WorkerComponents(Struct, frozen=True):
     limiters: Limiters
     writer: VerdictWriter
     aggregates: bool  # whether the role of its database may store snapshots
-    aggregate: Callable[[int], Awaitable[bool]]
     holds: HoldWatch
 
 
@@ -278,10 +262,7 @@ async def open_evaluator(
     credentials = CatalogCredentials(
         settings.catalog, os.environ, embedded=settings.embedded_broker
     )
-    with (
-        closing(WorkerDatabase(process.database_url, work)) as database,
-        DaemonThread("aegish-aggregate") as aggregations,  # counting takes seconds
-    ):
+    with closing(WorkerDatabase(process.database_url, work)) as database:
         await wrap_future(database.rest.submit(require_current, database.engine))
         aggregates = await database.ask(may_aggregate)
         if not aggregates and not process.calls_models:
@@ -328,17 +309,7 @@ async def open_evaluator(
             holds = HoldWatch(database, evaluator)
             background = [asyncio.create_task(each.run()) for each in (*reports, holds)]
             try:
-                yield WorkerComponents(
-                    name,
-                    evaluator,
-                    limiters,
-                    writer,
-                    aggregates,
-                    lambda key: wrap_future(
-                        aggregations.submit(make_aggregation, process.database_url, key)
-                    ),
-                    holds,
-                )
+                yield WorkerComponents(name, evaluator, limiters, writer, aggregates, holds)
             finally:
                 for task in background:
                     task.cancel()

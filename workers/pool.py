@@ -22,7 +22,7 @@ from celery.concurrency.base import BasePool
 from celery.exceptions import Reject
 
 from aegish_dist.broker.app import process_of
-from aegish_dist.broker.messages import AGGREGATE, AGGREGATION_QUEUE, EVALUATE, run_of
+from aegish_dist.broker.messages import AGGREGATION_QUEUE, EVALUATE, run_of
 from aegish_dist.errors import AegishError
 from aegish_dist.logs import get_logger
 from aegish_dist.pipeline.evaluate import Evaluator
@@ -68,7 +68,8 @@ class TaskPool(BasePool):
         self._stop_requested: asyncio.Event
         self._hub: Any = None
         self._broker_errors: tuple[type[Exception], ...] = ()
-        self._performers: dict[str, Any] = {}
+        self.performers: dict[str, Any] = {}
+        """What the body of each task gets, by the name of the task."""
         # Messages by lane. Each counter is written by one thread and read by both, which needs no
         # lock: the consumer's thread counts those taken, the event loop's those finished.
         self._taken_of: Counter[str | None] = Counter()
@@ -178,7 +179,7 @@ class TaskPool(BasePool):
     async def _perform(self, delivery: Delivery) -> None:
         request, channel = delivery.request, delivery.channel
         try:
-            await delivery.run(self._performers[delivery.task], request)
+            await delivery.run(self.performers[delivery.task], request)
         except Reject as rejection:
             requeue = bool(rejection.requeue)
             self._finish(delivery, channel.basic_reject, rejection, requeue=requeue)
@@ -278,7 +279,7 @@ class TaskPool(BasePool):
         async with open_evaluator(self.app, self.num_processes, self.work) as components:
             self.evaluator, self._limiters = components.evaluator, components.limiters
             self.aggregates = components.aggregates
-            self._performers = {EVALUATE: self.evaluator, AGGREGATE: components.aggregate}
+            self.performers[EVALUATE] = self.evaluator
             self.run_listeners.append(
                 lambda announced: self._loop.call_soon_threadsafe(
                     components.holds.runs_changed, announced

@@ -24,7 +24,7 @@ from aegish_dist.db.missing import FinishedModels, OpenModel, open_queues
 from aegish_dist.errors import QueueError, RefusedQueueError, StoreUnusableError
 from aegish_dist.logs import get_logger
 from aegish_dist.models.credentials import CatalogCredentials, Credentials
-from aegish_dist.pipeline.aggregation_jobs import enqueue_due
+from aegish_dist.pipeline.enqueue import enqueue_due
 from aegish_dist.pipeline.evaluate import Evaluator
 from aegish_dist.redis_server import refusal_of
 

@@ -99,7 +99,7 @@ def create_app(settings: Settings) -> Celery:
     )
     # By name: a process loads only what it uses.
     app.steps["consumer"].add("workers.consumer:PrefetchPerModel")
-    app.steps["worker"].add("workers.batches:Batches")
+    app.steps["worker"].update(("workers.batches:Batches", "workers.aggregations:Aggregations"))
     return app
 
 

@@ -26,7 +26,8 @@ from aegish_dist.pipeline.archives import (
     prune_completions,
     restore_run,
 )
-from aegish_dist.pipeline.workspace import Observer, Workspace
+from aegish_dist.pipeline.observer import Observer
+from aegish_dist.pipeline.workspace import Workspace
 
 T = TypeVar("T")
 FOLDER = click.Path(path_type=Path, file_okay=False)

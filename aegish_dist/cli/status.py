@@ -38,7 +38,7 @@ from aegish_dist.cli.printing import (
 from aegish_dist.core.status import HELD, ModelStatus, RunStatus, State, retry_command
 from aegish_dist.core.text import JsonObject
 from aegish_dist.errors import ClosedOutputError
-from aegish_dist.pipeline.workspace import Observer
+from aegish_dist.pipeline.observer import Observer
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult

@@ -59,11 +59,12 @@ from aegish_dist.interchange.record import Row as VerdictRow
 from aegish_dist.interchange.verdict_files import read_rows
 from aegish_dist.pipeline.control import await_calls, drop_messages
 from aegish_dist.pipeline.datasets import describe
+from aegish_dist.pipeline.observer import SILENT, Observer
 from aegish_dist.pipeline.runs import checked_name
 from aegish_dist.pipeline.status import run_status
 from aegish_dist.pipeline.verdict_files import add_verdicts, batches
 from aegish_dist.pipeline.verdicts import reparse_run
-from aegish_dist.pipeline.workspace import SILENT, Observer, Workspace
+from aegish_dist.pipeline.workspace import Workspace
 
 BATCH = 20_000  # verdicts per transaction: a second, in which those who wait for its rows wait
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}

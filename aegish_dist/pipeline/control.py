@@ -1,4 +1,4 @@
-"""Control of stored runs: retry, resume, work on them to the end, pause and cancel.
+"""Control of stored runs: retry, resume, pause and cancel.
 
 What is to be asked is committed first and enqueued afterwards: after a crash in between, `resume`
 enqueues what is missing. Earlier verdicts stay; of each item the newest one counts. Pausing and
@@ -12,11 +12,8 @@ Celery takes 0.1 s to import: what needs it does so itself.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Collection, Sequence
 from decimal import Decimal
-from functools import partial
-from typing import TYPE_CHECKING, NoReturn
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -25,25 +22,21 @@ from sqlalchemy import Engine
 from aegish_dist.broker.messages import queue_names
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.run import Run, RunPause
-from aegish_dist.core.status import RunStatus, State
+from aegish_dist.core.status import RunStatus
 from aegish_dist.core.text import counted, did_you_mean
 from aegish_dist.db.batches import batch_work_left, batches_at_providers, hurry
 from aegish_dist.db.engine import in_transaction, transaction
 from aegish_dist.db.fleet import ALIVE_S, items_under_way
-from aegish_dist.db.missing import Extent, Retry, missing_items, open_models, save_retry
+from aegish_dist.db.missing import Extent, Retry, open_models, save_retry
 from aegish_dist.db.runs import database_time, hold, release, save_parameters
-from aegish_dist.errors import ConfigError, QueueError, StoreError, interrupt_in
+from aegish_dist.errors import ConfigError, QueueError
+from aegish_dist.pipeline.enqueue import enqueue_missing, resumable
+from aegish_dist.pipeline.finish import POLL_S, finish
+from aegish_dist.pipeline.observer import SILENT, Observer
 from aegish_dist.pipeline.plan import with_higher_caps
 from aegish_dist.pipeline.runs import chosen_models, load_submitted_run, require_not_held
-from aegish_dist.pipeline.status import Counts, items_held, paced, patiently, run_status
-from aegish_dist.pipeline.workspace import SILENT, Observer, Workspace
-from aegish_dist.telemetry.tracing import message_headers, note, span
-
-if TYPE_CHECKING:
-    from celery import Celery
-
-
-POLL_S = 0.25  # seconds between two looks at the workers, the queues or the store
+from aegish_dist.pipeline.status import run_status
+from aegish_dist.pipeline.workspace import Workspace
 
 
 class RunOutcome(Struct, frozen=True):
@@ -217,55 +210,6 @@ def followed(workspace: Workspace, run: Run, wait: bool, observer: Observer) -> 
     return run_status(workspace.engine, run.run_id)
 
 
-def enqueue_missing(
-    engine: Engine,
-    app: Celery,
-    run_id: str,
-    observer: Observer = SILENT,
-    total: int | None = None,
-    *,
-    generation: int | None = None,
-    beyond: Extent | None = None,
-) -> int:
-    """Enqueue whatever of a run has no verdict; return how many items that is.
-
-    Enqueueing an item that is still queued is harmless: it is called once, or, if two workers hold
-    it in the same moment, stored once.
-
-    Args:
-        total: Items there will be, and a note says how many there were; None when they are not
-            counted beforehand, and their number is the result of the command.
-        generation: Only the items that this retry planned; None for all.
-        beyond: What the run asked before an extension: only items outside this extent are
-            enqueued, and no retries; None for all.
-    """
-    from aegish_dist.broker.client import publish  # noqa: PLC0415
-
-    in_transaction(engine, open_models, run_id)
-    with (
-        transaction(engine) as session,
-        closing(missing_items(session, run_id, generation, beyond)) as items,
-        span("publish", run_id),
-        observer.counting("items enqueued", total) as show,
-    ):
-        published = publish(app, items, show, message_headers())
-        note({"messaging.batch.message_count": published})
-    if total is not None:
-        observer.note(f"enqueued {counted(published, 'item')}")
-    return published
-
-
-@contextmanager
-def resumable(stored: str, run_id: str) -> Iterator[None]:
-    """Have an error say that something is stored all the same, and what enqueues the rest."""
-    try:
-        yield
-    except (QueueError, StoreError) as error:
-        raise type(error)(
-            f"{error}; {stored} is stored, `aegish-dist resume --run-id {run_id}` enqueues the rest"
-        ) from error
-
-
 def release_run(engine: Engine, run: Run) -> None:
     with transaction(engine) as session:
         if run.held is not None:
@@ -289,118 +233,6 @@ def await_calls(engine: Engine, run: Run, observer: Observer) -> None:
             noted = True
             observer.note("waiting for calls in flight to end, which are not made again")
         time.sleep(LOOK_S)
-
-
-PATIENCE_S = 60.0  # seconds to wait for a worker that takes items
-
-
-def finish(workspace: Workspace, run: Run, observer: Observer) -> RunStatus:
-    """Work on a run here to its end, or with a broker wait until workers elsewhere have done so.
-
-    A run that is complete is aggregated as well. Returns the last status; see the two below.
-    """
-    from aegish_dist.pipeline.aggregation_jobs import (  # noqa: PLC0415  with the statistics
-        aggregate_here,
-        wait_for_snapshot,
-    )
-
-    engine, embedded = workspace.engine, workspace.settings.embedded_broker
-    goes_on = f"`aegish-dist resume --run-id {run.typed}` goes on" if embedded else "workers go on"
-
-    def say_how_far() -> NoReturn:
-        now = run_status(engine, run.run_id)
-        raise KeyboardInterrupt(f"at {now.done:,} of {now.planned:,} verdicts: {goes_on}")
-
-    with _on_interrupt(say_how_far), observer.watching() as show:
-        if embedded:
-            status = run_embedded(engine, workspace.app, run, show, observer)
-        else:
-            status = _wait_for_workers(engine, workspace.app, run, show)
-        if status.missing:
-            return status
-        if embedded:
-            aggregate_here(engine, run)
-        else:
-            wait_for_snapshot(engine, run.run_id)
-        return patiently(lambda: run_status(engine, run.run_id))
-
-
-@contextmanager
-def _on_interrupt(then: Callable[[], None]) -> Iterator[None]:
-    """Call a function when an interrupt ends the body."""
-    try:
-        yield
-    except BaseException as error:
-        if interrupt_in(error) is not None:
-            then()
-        raise
-
-
-def run_embedded(
-    engine: Engine,
-    app: Celery,
-    run: Run,
-    on_status: Callable[[RunStatus], None],
-    observer: Observer = SILENT,
-) -> RunStatus:
-    """Enqueue what is missing of a run and work on it in this process until nothing is left.
-
-    What is parked or over budget counts as left behind. `on_status` gets each count: several times
-    a second for a small run, more seldom where counting takes long. Items that failed on a bug are
-    still missing in the last one, which is returned; the log names them.
-    """
-    from aegish_dist.broker.embedded import EmbeddedWorker  # noqa: PLC0415
-
-    waits = partial(observer.note, "interrupted: waiting for calls in flight")
-    with EmbeddedWorker(app, queue_names(run)) as worker, _on_interrupt(waits):
-        enqueue_missing(engine, app, run.run_id, observer)
-        counts = Counts(paced(lambda: run_status(engine, run.run_id)))
-        while True:
-            batches = in_transaction(engine, batch_work_left, run.run_id)
-            idle = worker.idle and not batches
-            status = counts.look(quiet=idle)
-            if status is not None:
-                on_status(status)
-                if idle or (status.ended and not (batches and status.state is State.CANCELLED)):
-                    return status
-            if not worker.alive:
-                raise QueueError(
-                    "the embedded worker ended early; the log says why, "
-                    f"`aegish-dist resume --run-id {run.typed}` goes on"
-                )
-            time.sleep(POLL_S)
-
-
-def _wait_for_workers(
-    engine: Engine, app: Celery, run: Run, on_status: Callable[[RunStatus], None]
-) -> RunStatus:
-    """Watch a run until workers elsewhere have completed it, or can do no more for it.
-
-    Verdicts are missing in the last status when a model is parked, a cap is reached, or no worker
-    held an item for `PATIENCE_S` while the queues were empty: what is missing was lost, and only
-    `resume` enqueues it again.
-    """
-    from aegish_dist.broker.client import queue_depths  # noqa: PLC0415
-
-    queues = queue_names(run)
-    counts = Counts(paced(lambda: patiently(lambda: run_status(engine, run.run_id))))
-    moving_at = time.monotonic()
-    while True:
-        busy = patiently(
-            lambda: (
-                items_held(engine, run.run_id) > 0
-                or any(queue_depths(app, queues).values())
-                or in_transaction(engine, batch_work_left, run.run_id)
-            )
-        )
-        status = counts.look(quiet=not busy)
-        if busy or (status is not None and status.state is State.RUNNING):
-            moving_at = time.monotonic()
-        if status is not None:
-            on_status(status)
-            if counts.has_ended(status) or time.monotonic() - moving_at > PATIENCE_S:
-                return status
-        time.sleep(POLL_S)
 
 
 BATCHES_END_WITHIN_S = 30.0

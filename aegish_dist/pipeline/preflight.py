@@ -24,8 +24,9 @@ from aegish_dist.pipeline.plan import require_prices, summary
 
 if TYPE_CHECKING:
     from aegish_dist.models.entries import ModelEntry
+    from aegish_dist.pipeline.observer import Observer
     from aegish_dist.pipeline.plan import Request, RunPlan
-    from aegish_dist.pipeline.workspace import Observer, Workspace
+    from aegish_dist.pipeline.workspace import Workspace
     from aegish_dist.providers.session import ProviderSession
 
 WARN_DAYS = 60  # days before its retirement from which a model is warned about

@@ -28,20 +28,16 @@ from aegish_dist.db.runs import (
     save_run,
     unused_run_id,
 )
-from aegish_dist.pipeline.control import (
-    POLL_S,
-    enqueue_missing,
-    enqueue_stored,
-    finish,
-    followed,
-    resumable,
-)
+from aegish_dist.pipeline.control import enqueue_stored, followed
 from aegish_dist.pipeline.datasets import describe
+from aegish_dist.pipeline.enqueue import enqueue_missing, resumable
+from aegish_dist.pipeline.finish import POLL_S, finish
+from aegish_dist.pipeline.observer import SILENT, Observer
 from aegish_dist.pipeline.plan import Request, RunPlan, plan_extension, plan_run
 from aegish_dist.pipeline.preflight import calls_a_provider, check_before_calls
 from aegish_dist.pipeline.runs import load_submitted_run
 from aegish_dist.pipeline.status import run_status
-from aegish_dist.pipeline.workspace import SILENT, Observer, Workspace
+from aegish_dist.pipeline.workspace import Workspace
 from aegish_dist.telemetry.tracing import first_span
 
 if TYPE_CHECKING:

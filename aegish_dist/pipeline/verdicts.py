@@ -48,9 +48,9 @@ from aegish_dist.opinions.verdict_query import (
     ShownSample,
     VerdictFilter,
 )
+from aegish_dist.pipeline.observer import SILENT, Observer
 from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.pipeline.runs import require_asked, require_names
-from aegish_dist.pipeline.workspace import SILENT, Observer
 
 COUNTED = 10_000  # verdicts beyond the limit that are counted; what is more is not read
 CANDIDATES = 5

@@ -1,12 +1,10 @@
-"""The surroundings of a use case: settings, store, queue and catalog, and who follows its progress.
+"""The surroundings of a use case: settings, store, queue and catalog.
 
 Each part is imported where it is opened, so that a command pays for nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -19,9 +17,9 @@ if TYPE_CHECKING:
     from celery import Celery
     from sqlalchemy import Engine
 
-    from aegish_dist.core.status import RunStatus
     from aegish_dist.models.catalog import Catalog
     from aegish_dist.models.credentials import Credentials
+    from aegish_dist.settings import Settings
 
 
 class Workspace(Store):
@@ -29,12 +27,21 @@ class Workspace(Store):
 
     @cached_property
     def app(self) -> Celery:
+        return self._app_of(self.settings)
+
+    @cached_property
+    def own_app(self) -> Celery:
+        """The application of a broker and a worker inside this process."""
+        if self.settings.embedded_broker:
+            return self.app
+        return self._app_of(replace(self.settings, broker_url=None))
+
+    def _app_of(self, settings: Settings) -> Celery:
         from aegish_dist.broker.app import create_app  # noqa: PLC0415
 
         # A worker inside this process serves no metrics.
-        return create_app(
-            replace(self.settings, database_url=SecretStr(self.database_url), metrics_port=None)
-        )
+        database_url = SecretStr(self.database_url)
+        return create_app(replace(settings, database_url=database_url, metrics_port=None))
 
     @cached_property
     def catalog(self) -> Catalog:
@@ -84,29 +91,3 @@ def check_schema(engine: Engine) -> tuple[str, list[str]]:
 
     require_current(engine)
     return head(), drift(engine)
-
-
-class Observer:
-    """Follows a use case; by itself it does nothing, and subclasses override what they show."""
-
-    def note(self, line: str) -> None:
-        """Take one line about what is planned, or what went wrong without stopping the work."""
-
-    def note_table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Take a note of several rows."""
-
-    def counting(
-        self, what: str, total: int | None = None
-    ) -> AbstractContextManager[Callable[[int], None]]:
-        """Give a callback for how many rows have been worked on so far.
-
-        Their total is None when they are not counted beforehand.
-        """
-        return nullcontext(lambda _: None)
-
-    def watching(self) -> AbstractContextManager[Callable[[RunStatus], None]]:
-        """Give a callback for each count of a run that is worked on."""
-        return nullcontext(lambda _: None)
-
-
-SILENT = Observer()

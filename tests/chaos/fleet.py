@@ -20,7 +20,7 @@ from aegish_dist.broker.messages import queue_name
 from aegish_dist.core.model import CallParameters, Price, Rate
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.models.catalog import Catalog
-from aegish_dist.pipeline.control import enqueue_missing
+from aegish_dist.pipeline.enqueue import enqueue_missing
 from aegish_dist.pipeline.plan import RunPlan
 from aegish_dist.pipeline.submit import submit
 from aegish_dist.prompts.loading import load_prompt

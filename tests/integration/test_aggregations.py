@@ -3,9 +3,11 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
+from celery import Celery
 from sqlalchemy import Engine, insert, select, text, update
 from sqlalchemy.orm import Session
 from structlog.testing import capture_logs
@@ -25,16 +27,14 @@ from aegish_dist.db.missing import (
 from aegish_dist.db.tables import AGGREGATIONS, RUNS
 from aegish_dist.errors import StoreAwayError
 from aegish_dist.opinions.scoring import DEFAULT_RULE
-from aegish_dist.pipeline import aggregation_jobs
-from aegish_dist.pipeline.aggregation_jobs import (
-    aggregate_here,
-    carry_out,
-    wait_for_snapshot,
-)
+from aegish_dist.pipeline import aggregation_jobs, finish
+from aegish_dist.pipeline.aggregation_jobs import carry_out
 from aegish_dist.pipeline.control import plan_retry
+from aegish_dist.pipeline.finish import run_embedded, wait_for_snapshot
 from aegish_dist.pipeline.status import run_status
 from tests.integration.samples import ALLOWED, BLOCKED
 from tests.integration.stored_runs import StoredRun, a_run, answer, row_counts, store
+from tests.services import queue_application
 
 MODELS = ("test/a", "test/b")
 
@@ -48,6 +48,12 @@ def run() -> Run:
 def stored(engine: Engine, run: Run) -> StoredRun:
     """The run in the store, without verdicts."""
     return store(engine, run)
+
+
+@pytest.fixture
+def own_app(postgres_url: str, tmp_path: Path) -> Celery:
+    """The application of a worker in this process."""
+    return queue_application(None, postgres_url, home=tmp_path)
 
 
 def complete(engine: Engine, stored: StoredRun, *models: str) -> None:
@@ -268,15 +274,20 @@ def test_the_snapshot_of_an_earlier_plan(engine: Engine, run: Run, stored: Store
 
 
 def test_a_run_in_one_process_is_aggregated_at_its_end(
-    engine: Engine, run: Run, stored: StoredRun
+    engine: Engine,
+    run: Run,
+    stored: StoredRun,
+    own_app: Celery,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A complete run gets its snapshot, once; one that lacks a verdict gets none."""
+    monkeypatch.setattr(finish, "SNAPSHOT_PATIENCE_S", 0.0)
     close(engine)
-    aggregate_here(engine, run)
+    wait_for_snapshot(engine, lambda: own_app, run.run_id)
     assert snapshots(engine) == 0
     answer(engine, stored, dict.fromkeys(stored.items(), BLOCKED))
-    aggregate_here(engine, run)
-    aggregate_here(engine, run)
+    run_embedded(engine, own_app, run, lambda _: None)
+    run_embedded(engine, own_app, run, lambda _: None)
     assert snapshots(engine) == 1
     assert all(isinstance(at, datetime) for at in rows(engine, AGGREGATIONS.c.finished_at))
 
@@ -291,12 +302,12 @@ def test_messages_that_nobody_takes_do_not_pile_up(engine: Engine, stored: Store
 
 
 def test_a_command_does_not_wait_for_an_aggregator_for_ever(
-    engine: Engine, stored: StoredRun, run: Run, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, stored: StoredRun, run: Run, own_app: Celery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After its patience it makes the snapshot itself."""
-    monkeypatch.setattr(aggregation_jobs, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(finish, "SNAPSHOT_PATIENCE_S", 0.0)
     complete(engine, stored)
-    wait_for_snapshot(engine, run.run_id)
+    wait_for_snapshot(engine, lambda: own_app, run.run_id)
     assert run_status(engine, run.run_id).snapshot_id is not None
-    wait_for_snapshot(engine, run.run_id)
+    wait_for_snapshot(engine, lambda: own_app, run.run_id)
     assert snapshots(engine) == 1

@@ -28,10 +28,10 @@ from aegish_dist.core.verdict import Item
 from aegish_dist.db.engine import open_engine
 from aegish_dist.db.runs import resolve_run_id
 from aegish_dist.errors import QueueError, StoreError
-from aegish_dist.pipeline.control import enqueue_missing
+from aegish_dist.pipeline.enqueue import enqueue_missing
+from aegish_dist.pipeline.observer import Observer
 from aegish_dist.pipeline.plan import RunPlan
 from aegish_dist.pipeline.submit import submit
-from aegish_dist.pipeline.workspace import Observer
 from tests.half_open import HalfOpenProxy
 from tests.integration.samples import PROMPT
 from tests.integration.stored_runs import a_model, row_counts

@@ -47,9 +47,7 @@ def pool(monkeypatch: pytest.MonkeyPatch, evaluator: SimpleNamespace) -> Iterato
 
     @asynccontextmanager
     async def open_evaluator(app: Any, calls: int, work: object) -> AsyncIterator[Any]:
-        yield SimpleNamespace(
-            evaluator=evaluator, limiters=limiters, aggregates=True, aggregate=None
-        )
+        yield SimpleNamespace(evaluator=evaluator, limiters=limiters, aggregates=True)
 
     monkeypatch.setattr(pool_module, "open_evaluator", open_evaluator)
     made = task_pool()
