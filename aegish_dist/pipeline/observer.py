@@ -1,4 +1,4 @@
-"""Who follows the progress of a use case: a screen, a log, or nobody."""
+"""The progress of a use case, for a screen or a log that follows it."""
 
 from __future__ import annotations
 
