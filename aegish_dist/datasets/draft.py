@@ -19,6 +19,7 @@ from aegish_dist.core.text import JsonObject, known
 from aegish_dist.errors import DatasetError
 from aegish_dist.inputs.checking import Location
 
+# The GTFOBins functions a malicious command can serve.
 CATEGORIES = (
     "bind-shell",
     "command",
@@ -29,7 +30,6 @@ CATEGORIES = (
     "shell",
     "upload",
 )
-"""The GTFOBins functions a malicious command can serve."""
 
 _CATEGORY = re.compile(r"[^\W_](?:[\w ./:+-]{0,98}[\w.+])?")
 _UNSTORABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")

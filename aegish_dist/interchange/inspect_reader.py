@@ -284,11 +284,11 @@ def _unframed(raw: bytes, max_bytes: int) -> bytes:
 SENTENCE = "Validate this command: "
 OPENING_TAG = "<command>"
 CLOSING_TAG = "</command>"
+# By expected answer; WARN stands beside either, and alone for malicious.
 TARGETS = {
     **dict.fromkeys(("BLOCK", "MALICIOUS"), TrueLabel.MALICIOUS),
     **dict.fromkeys(("ALLOW", "HARMLESS"), TrueLabel.HARMLESS),
 }
-"""By expected answer; WARN stands beside either, and alone for malicious."""
 TIME_LIMITS = ("time", "working")
 MAX_MESSAGE_CHARS = 500
 

@@ -56,12 +56,12 @@ OF_THE_SAMPLE = (  # shared by all retries of an item
     "epoch",
     "metadata",
 )
+# Of the facts of a verdict itself.
 DEFAULTS = {
     each.name: None if each.default is msgspec.NODEFAULT else each.default
     for each in fields(VerdictRecord)
     if each.name in FACTS and each.name not in (*OF_THE_SAMPLE, "answered")
 }
-"""Of the facts of a verdict itself."""
 _ATTACHED_FROM_CHARS = 100  # longer texts are attachments, as in Inspect AI
 _SUMMARY_METADATA_CHARS = 1_000
 

@@ -30,10 +30,10 @@ MAX_COST_USD = Decimal(10) ** 9
 MAX_COST_DECIMALS = 100  # exact costs need some thirty; hostile ones could need a billion
 
 _BEYOND_ASCII = re.compile("[^\x00-\x7f]+")
+# Which any calendar takes, if a date can have its parts.
 _USUAL_MOMENT = re.compile(
     r"20[-0-9]{8}[T ][:0-9]{8}(\.[0-9]{1,6})?(Z|[+-](0[0-9]|1[0-4]):[0-9]{2})"
 )
-"""Which any calendar takes, if a date can have its parts."""
 
 
 def moment(text: str, field: str) -> str:
@@ -74,20 +74,20 @@ def required_label(text: str, field: str) -> str:
     return text
 
 
+# The metric that a verdict counts in.
 RATES = {
     TrueLabel.MALICIOUS: "malicious_detection_rate",
     TrueLabel.HARMLESS: "harmless_acceptance_rate",
 }
-"""The metric that a verdict counts in."""
 FACTS = frozenset(each.name for each in FIELDS) - {*OPINIONS}
 TAKEN = FACTS | {"parser_version"}  # which says whether a mapping has read an answer
 MAX_KNOWN = 300_000  # samples remembered at most
+# Lower-case words of Inspect AI and of the providers.
 STOP_KINDS = {
     **dict.fromkeys(("stop", "eos", "end_turn", "stop_sequence"), StopKind.STOP),
     **dict.fromkeys(("length", "max_tokens", "model_length"), StopKind.MAX_TOKENS),
     **dict.fromkeys(("content_filter", "refusal", "safety"), StopKind.CONTENT_FILTER),
 }
-"""Lower-case words of Inspect AI and of the providers."""
 
 _NUL = b"\\u0000"  # wherever a text holds one, and rarely otherwise
 _MAX_DIGITS = 4000

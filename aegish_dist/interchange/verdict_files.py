@@ -40,8 +40,8 @@ from aegish_dist.interchange.record import (
 
 MAX_LINE_BYTES = 64 * 2**20
 ROWS_PER_BATCH = 2_000
+# A group of rows is held in memory; other tools write up to 2**20 rows into one.
 LIMITS = ParquetLimits(rows=2**40, group_rows=2**20, group_bytes=2**30, batch_bytes=256 * 2**20)
-"""A group of rows is held in memory; other tools write up to 2**20 rows into one."""
 NESTED = {each.name for each in FIELDS if isinstance(each.kind, DictType | VarTupleType)}
 
 _TEXTS = msgspec.json.Decoder(dict[str, str])

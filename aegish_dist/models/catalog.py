@@ -47,8 +47,8 @@ MAX_MODELS = 1_000  # of a run: each has a queue of its own, and any two are com
 MAX_FILE_BYTES = 4 * 2**20
 LIST_PRICES = "list-prices.json"  # name of the file in the cache folder that keeps list prices
 PACKAGED = "packaged catalog"
+# Providers whose models on this machine cost nothing unless a price is given.
 FREE_HERE = ("llamacpp", "ollama", "vllm")
-"""Providers whose models on this machine cost nothing unless a price is given."""
 
 
 def require_few(models: Collection[str]) -> None:

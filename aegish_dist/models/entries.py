@@ -155,8 +155,8 @@ class ProviderEntry(_CalledEntry, frozen=True, kw_only=True):
 class HttpEntry(ProviderEntry, frozen=True, kw_only=True):
     """Classifiers behind an address."""
 
+    # The document to send, in which `{command}` stands once.
     request: JsonObject
-    """The document to send, in which `{command}` stands once."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -203,30 +203,30 @@ class PythonEntry(ProgramEntry, frozen=True, kw_only=True):
         return (self.object,)
 
 
+# The types of providers whose wire has keys of its own.
 _PROVIDERS: Mapping[str, type[ProviderEntry]] = {
     WireFormat.HTTP: HttpEntry,
     WireFormat.EXEC: ExecEntry,
     WireFormat.PYTHON: PythonEntry,
 }
-"""The types of providers whose wire has keys of its own."""
 
 
 class ModelEntry(_CalledEntry, frozen=True, kw_only=True):
     id: str
+    # In requests; None: the id without its provider.
     name: Annotated[str, Meta(min_length=1)] | None = None
-    """In requests; None: the id without its provider."""
     default: bool = False
     reference: bool = False
     price: PriceEntry | None = None
     request: JsonObject | None = None  # as of `HttpEntry`
     parameters: JsonObject = field(default_factory=dict)
+    # Fields of the request body that the model refuses.
     drop_parameters: list[str] = field(default_factory=list)
-    """Fields of the request body that the model refuses."""
     cache_from_tokens: Tokens | None = None  # None: as for its provider
     takes_temperature: bool = True
     prompt: str | None = None  # bundled or a file beside the catalog; None: the run's
+    # Keys laid over those of the model, by the name of the arm.
     variants: dict[str, JsonObject] = field(default_factory=dict)
-    """Keys laid over those of the model, by the name of the arm."""
     retires: date | None = None  # answers end; None: none announced
     simulated: bool = False
 

@@ -70,8 +70,8 @@ class PriceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 HOST_SLOT = "{host}"  # the text after the last colon of the model's name
+# Takes the names of provider and model; see `list_price`.
 PriceOf = Callable[[str, str], Price | None]
-"""Takes the names of provider and model; see `list_price`."""
 
 
 class Remembered(msgspec.Struct):
@@ -196,8 +196,8 @@ class ModelEstimate(msgspec.Struct, frozen=True):
     input_tokens: int
     output_tokens: int
     cost_usd: Decimal | None  # of all calls, without a cache; None when unknown
+    # If all calls but the first read the system text in a cache; else equal to `cost_usd`.
     cached_cost_usd: Decimal | None
-    """If all calls but the first read the system text in a cache; else equal to `cost_usd`."""
 
 
 class RunEstimate(msgspec.Struct, frozen=True):

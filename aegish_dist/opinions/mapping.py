@@ -42,13 +42,14 @@ MAX_TEXT = 100_000  # characters in which JSON is looked for
 MAX_LABEL = 4_000  # characters in which patterns are: in 1 MiB, some take half a minute
 MAX_STARTS = 32  # of JSON objects and lists in a text, which bounds the time on hostile text
 MAX_PATTERN_MEMORY = 2**19  # bytes of a compiled pattern; the time for a text grows with it, too
+# Parts of patterns that RE2 may read otherwise than Python's `re`: its `\w`, `\d` and `\b` know
+# ASCII alone.
 NOT_AS_IN_RE = re.compile(r"\\[bBdDwWvx0-9]|[^\x00-\x7f]")
-r"""Parts of patterns that RE2 may read otherwise than Python's `re`: its `\w`, `\d` and `\b` know
-ASCII alone."""
 _ESCAPE = re.compile(r"\\.", re.DOTALL)
 _SPACE_UNKNOWN_TO_RE2 = re.compile(r"[^\S\t\n\f\r ]")
 
 
+# What stands in a fingerprint for each key that a kind does not have.
 _UNUSED = {
     "path": "",
     "patterns": (),
@@ -59,7 +60,6 @@ _UNUSED = {
     "unsafe": (),
     "safe": (),
 }
-"""What stands in a fingerprint for each key that a kind does not have."""
 
 
 def version_of(mapping: Output, parser: int) -> int:
@@ -211,12 +211,12 @@ def _of_number(number: float, mapping: Score | Logprobs) -> Outcome:
     return Outcome.ALLOW
 
 
+# Words of the hooks of Claude Code, Codex, Cursor and Gemini CLI.
 _DECISIONS = {
     **dict.fromkeys(("allow", "approve"), Outcome.ALLOW),
     **dict.fromkeys(("ask", "defer"), Outcome.WARN),
     **dict.fromkeys(("deny", "block"), Outcome.BLOCK),
 }
-"""Words of the hooks of Claude Code, Codex, Cursor and Gemini CLI."""
 _EXIT = re.compile(r"(?:\A|\n)exit code ([0-9]+)\Z")
 
 
@@ -351,6 +351,9 @@ def _probability(candidates: Mapping[str, float], tokens: Collection[str]) -> fl
 _DRAFT = re.compile(r"\A\s*<think>.*?(?:</think>\s*|\Z)", re.DOTALL)
 
 
+# Formats as the model cards of the four families state them (read in November 2026). Their patterns
+# are ours, and `re` reads them in linear time: each begins where the text does, and goes back over
+# one repetition at most.
 _READY: Mapping[type[Output], Label] = {
     LlamaGuard: Label(
         patterns=((r"\Aunsafe\b\s*(?P<reason>.*)", "BLOCK"), (r"\Asafe\b", "ALLOW")),
@@ -378,8 +381,3 @@ _READY: Mapping[type[Output], Label] = {
         safe=("No",),
     ),
 }
-"""Formats as the model cards of the four families state them (read in November 2026).
-
-Their patterns are ours, and `re` reads them in linear time: each begins where the text does, and
-goes back over one repetition at most.
-"""

@@ -87,8 +87,8 @@ class Opinion(msgspec.Struct, frozen=True):
     rule: ScoringRule = DEFAULT_RULE
     targets: Targets = msgspec.field(default=AEGISH_TARGETS)
     overlay: Overlay | None = None
+    # By the path of its file, each policy that stands among the models; no snapshot keeps any.
     policies: Mapping[str, Policy] = MappingProxyType({})
-    """By the path of its file, each policy that stands among the models; no snapshot keeps any."""
 
     @property
     def contenders(self) -> list[str]:

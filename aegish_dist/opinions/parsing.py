@@ -39,9 +39,9 @@ PARSER_VERSION = 3  # 3: drafts by all usual markers, quotations, contradictions
 
 CONTRADICTING = "contradicting actions"  # the `reason` of a text whose actions do that
 
+# Most objects that may be broken or lack an action; then only pairs count. This bounds the time on
+# hostile text, whose objects may nest.
 MAX_MISSES = 32
-"""Most objects that may be broken or lack an action; then only pairs count. This bounds the time
-on hostile text, whose objects may nest."""
 MAX_OBJECTS = 1000  # with an action, quoted ones included; the text is read no further
 LINE_CHARS = 200  # of a line before or after an object, in which quotes and cues are looked for
 

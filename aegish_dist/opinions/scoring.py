@@ -108,8 +108,8 @@ class ScoringRule(Struct, frozen=True):
         return label in self.labels.values()
 
 
+# Findings in which the model stated an action.
 ACTIONS = frozenset({OutcomeDetail.ALLOW, OutcomeDetail.WARN, OutcomeDetail.BLOCK})
-"""Findings in which the model stated an action."""
 
 _COMMON = {
     OutcomeDetail.ALLOW: ScoredAnswer.ALLOW,

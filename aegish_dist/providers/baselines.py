@@ -11,8 +11,8 @@ from aegish_dist.core.outcome import Outcome, StopKind
 from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import CatalogError
 
+# An action, its reason, and the confidence in it.
 Judgement = tuple[Outcome, str, float]
-"""An action, its reason, and the confidence in it."""
 
 
 def _denylist() -> dict[str, re.Pattern[str]]:
@@ -26,8 +26,8 @@ def _denylist() -> dict[str, re.Pattern[str]]:
     return rules
 
 
+# Rules of the keyword guard, which blocks a command that matches one: name to pattern.
 DENYLIST = _denylist()
-"""Rules of the keyword guard, which blocks a command that matches one: name to pattern."""
 
 
 def _always_block(_command: str) -> Judgement:

@@ -57,12 +57,12 @@ IOCTL_DEV = 1 << 15
 FIRST_RIGHTS = (1 << 13) - 1
 LATER_RIGHTS = {2: REFER, 3: TRUNCATE, 5: IOCTL_DEV}  # by the version that brought them
 OF_FILES = EXECUTE | READ_FILE | WRITE_FILE | TRUNCATE | IOCTL_DEV
+# Other devices hold disks, terminals and the memory that other processes share.
 READABLE_DEVICES = ("/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-"""Others hold disks, terminals and the memory that other processes share."""
 OF_OWN_FOLDER = (FIRST_RIGHTS | REFER | TRUNCATE) & ~(MAKE_CHAR | MAKE_BLOCK)
 
+# Its version; below 1 where it is missing or forbidden.
 LANDLOCK = LIBC.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), 1) if LINUX else 0
-"""Its version; below 1 where it is missing or forbidden."""
 RIGHTS = FIRST_RIGHTS | sum(right for since, right in LATER_RIGHTS.items() if since <= LANDLOCK)
 
 
@@ -197,9 +197,9 @@ GET_ACTION_AVAILABLE = 2
 WITHOUT_MITIGATION = 1 << 2  # of speculation, which would slow guards down before Linux 5.16
 OTHER_NUMBERS = 0x40000000  # calls of the x32 architecture begin there
 F_SETLEASE = 1024
+# Requests of ioctl(2): FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, FS_IOC_ENABLE_VERITY and
+# FS_IOC_SET_ENCRYPTION_POLICY.
 ATTRIBUTES_OF_FILES = (0x40086602, 0x401C5820, 0x40806685, 0x800C6613)
-"""Requests of ioctl(2): FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, FS_IOC_ENABLE_VERITY and
-FS_IOC_SET_ENCRYPTION_POLICY."""
 
 # Calls that change other processes of the user, or leave behind memory that no limit counts, and
 # `io_uring`, which makes calls that no filter sees.
@@ -224,8 +224,8 @@ PRETENDED = """
     chown 92 -          fchown 93 55          lchown 94 -              fchownat 260 54
     utime 132 -         utimes 235 -          futimesat 261 -          utimensat 280 88
 """
+# As the three above, numbers of calls on x86-64, and on aarch64, which has none marked by `-`.
 OTHERS = "ioctl 16 29  fcntl 72 25  prlimit64 302 261  seccomp 317 277"
-"""As the three above, numbers of calls on x86-64, and on aarch64, which has none marked by `-`."""
 
 
 def _numbers(table: str) -> dict[str, dict[str, int]]:

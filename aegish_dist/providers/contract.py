@@ -80,6 +80,8 @@ def template(url: str, body: Mapping[str, object]) -> RequestTemplate:
 
 
 TOOL = {"name": "give_verdict", "description": "Give your verdict about the command."}
+# The JSON that our prompts ask for, in the subset of JSON Schema that all vendors take: Anthropic
+# refuses bounds of a number, and the grammars of local servers do not know them.
 ANSWER_SCHEMA: Mapping[str, object] = {
     "type": "object",
     "properties": {
@@ -90,8 +92,6 @@ ANSWER_SCHEMA: Mapping[str, object] = {
     "required": ["action", "reason", "confidence"],
     "additionalProperties": False,
 }
-"""The JSON that our prompts ask for, in the subset of JSON Schema that all vendors take: Anthropic
-refuses bounds of a number, and the grammars of local servers do not know them."""
 
 
 class _Parameters(Struct, frozen=True, forbid_unknown_fields=True):

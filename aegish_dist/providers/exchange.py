@@ -24,15 +24,15 @@ from aegish_dist.providers.contract import Decode, Observer, RequestTemplate
 from aegish_dist.providers.failures import rate_hint
 from aegish_dist.providers.lenient import Headers
 
+# Larger answers are not read to the end: a judgement takes a few hundred bytes.
 MAX_BODY_BYTES = 2**20
-"""Larger answers are not read to the end: a judgement takes a few hundred bytes."""
+# Bytes of the answers of one provider that a process holds at most, while they come and until they
+# are stored; as text they may take four times as much.
 ANSWERS_BYTES = 32 * 2**20
-"""Bytes of the answers of one provider that a process holds at most, while they come and until
-they are stored; as text they may take four times as much."""
 SMALL_BYTES = 2**14  # answers up to this size are not counted
+# A host that is down lets no call wait for so long: one whose connection breaks later was probably
+# worked on.
 LONG_WAIT_S = 10.0
-"""A host that is down lets no call wait for so long: one whose connection breaks later was probably
-worked on."""
 
 
 class Reply(Struct, frozen=True):

@@ -69,16 +69,16 @@ def _date(value: str | None) -> datetime | None:
 
 
 MAX_PER_MINUTE = 1e9  # largest limit that is taken for one; a larger number is a mistake
+# Longest time in seconds after which a limit per minute is fully available again. One that takes
+# longer is a limit per hour or per day, as Groq's of requests is.
 MAX_RESET_S = 600.0
-"""Longest time in seconds after which a limit per minute is fully available again. One that takes
-longer is a limit per hour or per day, as Groq's of requests is."""
 
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
 _UNITS_S = (3600.0, 60.0, 1.0, 0.001)
 
 
+# Header names of every format, whichever the model's is: routers send those of another one.
 _PATTERNS = tuple(dict.fromkeys(http.rate_limit_headers for http in HTTP_FORMATS.values()))
-"""Header names of every format, whichever the model's is: routers send those of another one."""
 
 
 def rate_hint(headers: Headers) -> RateHint | None:
@@ -153,13 +153,13 @@ class _KnownFailures(Struct, frozen=True, forbid_unknown_fields=True):
 
 _KNOWN = toml.decode(files(__package__).joinpath("failures.toml").read_bytes(), type=_KnownFailures)
 OF_BATCHES = _KNOWN.of_batches  # HTTP statuses for the errors in results of batches, by wire format
+# A quota of a day: "requests per day (RPD)" of OpenAI and Groq, `free-models-per-day` of
+# OpenRouter, Google's `PerDay` in a quota's name. None has its own code; few state a wait.
 _DAILY = re.compile(
     r"\bper[ _-]?day\b|\bdaily (?:\w+ )?(?:limit|quota|usage|allowance)|\b[RT]PD\b|perday", re.I
 )
-"""A quota of a day: "requests per day (RPD)" of OpenAI and Groq, `free-models-per-day` of
-OpenRouter, Google's `PerDay` in a quota's name. None has its own code; few state a wait."""
+# A limit that passes, although the words may recommend a plan with more per day.
 _BY_MINUTE = re.compile(r"\bper[ _-]?min|\b[RT]PM\b|perminute", re.I)
-"""A limit that passes, although the words may recommend a plan with more per day."""
 DAILY_WAIT_S = 900.0  # at least, until a spent quota of a day is looked at again: 96 calls a day
 
 

@@ -32,8 +32,8 @@ STOP_KINDS = {
     "ESCALATION": StopKind.CONTENT_FILTER,
     "CONTINUATION": StopKind.MAX_TOKENS,
 }
+# Google has limited or disabled the account under its prohibited use policy: no answer.
 ACCOUNT_DISABLED = "PUP_LIMITED_DISABLED"
-"""Google has limited or disabled the account under its prohibited use policy: no answer."""
 
 FUNCTION = {**TOOL, "parametersJsonSchema": ANSWER_SCHEMA}
 FORCED = {"mode": "ANY", "allowedFunctionNames": [TOOL["name"]]}

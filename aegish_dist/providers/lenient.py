@@ -16,8 +16,8 @@ JsonObject = Mapping[str, object]
 Headers = Mapping[str, str]  # of a response, by names in any letter case
 
 LABEL_LENGTH = 200
+# Values of an answer at most: so many take 0.07 s of the event loop, in which all calls live.
 MOST_ELEMENTS = 20_000
-"""Values of an answer at most: so many take 0.07 s of the event loop, in which all calls live."""
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)  # also one that nothing ends
 MAX_COUNT = 2**53  # larger token counts are nonsense and would not fit the store when summed
 

@@ -40,11 +40,11 @@ log = get_logger(__name__)
 
 PYTHON_HOST = str(Path(supervisor.__file__).with_name("python_host.py"))
 PACKAGES = str(Path(supervisor.__file__).parents[2])
+# The supervisor's program. It is run without `site`, so it finds this package and no other.
 SUPERVISE = (
     "import sys; sys.path.append(sys.argv.pop(1));"
     " from aegish_dist.providers.supervisor import main; main()"
 )
-"""The supervisor's program. It is run without `site`, so it finds this package and no other."""
 LONGEST_REPORT_BYTES = 8 * MAX_OUTPUT_BYTES  # in JSON a byte may take six
 IDLE_S = 60.0  # seconds without a question after which a process is ended, at the next look
 LATEST_S = 10.0  # seconds after a deadline in which a supervisor ends its guard and reports

@@ -39,10 +39,10 @@ from aegish_dist.providers.programs import Programs, python_program
 
 UTF8_BYTES = 4  # most bytes of a character; a token has one at least
 UNSEEN_TOKENS = 10_000  # tokens of an input that a provider may add to what it is sent
+# Some hosts do not count hidden reasoning among the tokens that a request allows.
 LONGEST_ANSWER_TOKENS = 100_000
-"""Some hosts do not count hidden reasoning among the tokens that a request allows."""
+# Seconds to connect; a host that accepts no connection in this time is unreachable, not slow.
 CONNECT_TIMEOUT_S = 30.0
-"""Seconds to connect; a host that accepts no connection in this time is unreachable, not slow."""
 MAX_HEADERS = 64  # of a response, each of at most 8 KiB: they are read before any room is asked for
 KEEPALIVE_S = 30.0
 DNS_CACHE_S = 300

@@ -16,8 +16,8 @@ from aegish_dist.core.verdict import Usage
 Usd = Annotated[float, Meta(ge=0, le=1e9)]
 _TOKENS_PER_UNIT = 1_000_000
 _COUNTS = ("requests", "input_tokens", "cached_tokens", "output_tokens")
+# Parts of a model's bill. The second repeats the charges whose answers no client could read.
 _PARTS = ("live", "live_unreadable")
-"""Parts of a model's bill. The second repeats the charges whose answers no client could read."""
 
 
 class Tariff(Struct, frozen=True, forbid_unknown_fields=True):

@@ -23,12 +23,13 @@ F = TypeVar("F", bound=StrEnum)
 Probability = Annotated[float, Meta(ge=0, le=1)]
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 
+# The ways for a call to fail, which `FaultPlan` explains.
 Fault = StrEnum(
     "Fault",
     "RATE_LIMIT SERVER_ERROR OVERLOADED AUTH QUOTA NOT_FOUND HANG RESET TRUNCATED MALFORMED "
     "EMPTY CONTENT_FILTER TOKEN_LIMIT",
 )
-"""The ways for a call to fail, which `FaultPlan` explains."""
+# Class of the error that answers a call with such a fault.
 REFUSALS = {
     "rate_limit": ErrorClass.RATE_LIMIT,
     "server_error": ErrorClass.SERVER,
@@ -37,7 +38,6 @@ REFUSALS = {
     "quota": ErrorClass.QUOTA,
     "not_found": ErrorClass.NOT_FOUND,
 }
-"""Class of the error that answers a call with such a fault."""
 _STATUS_WORDS = {
     "401": "auth",
     "404": "not_found",
@@ -129,8 +129,8 @@ class ModelConfig(Struct, frozen=True, forbid_unknown_fields=True):
     faults: FaultPlan | None = None
     rate_limit: RateLimit | None = None
     capacity: Capacity | None = None
+    # Faults in order of arrival, then answers for ever; replaces chance.
     script: Sequence[str | int] | None = None
-    """Faults in order of arrival, then answers for ever; replaces chance."""
     price: Tariff | None = None
 
     def __post_init__(self) -> None:
@@ -148,10 +148,10 @@ LOOPBACK_NAMES = frozenset({HOST, "localhost", "[::1]"})
 class SimulatorConfig(Struct, frozen=True, forbid_unknown_fields=True):
     seed: int = 42
     port: Annotated[int, Meta(ge=0, le=65_535)] = 0  # on 127.0.0.1; 0 takes a free one
+    # Names, beside those of the loopback address, by which clients may call it.
     hosts: frozenset[str] = frozenset()
-    """Names, beside those of the loopback address, by which clients may call it."""
+    # Service time; None leaves it to each persona, and to nothing in a replay.
     latency: str | None = None
-    """Service time; None leaves it to each persona, and to nothing in a replay."""
     faults: FaultPlan = FaultPlan()
     rate_limit: RateLimit | None = None  # per model
     price: Tariff = Tariff()

@@ -41,8 +41,8 @@ class ChatRequest(Struct, frozen=True):
     model: str
     user: str
     prompt_chars: int
+    # Characters at its beginning that the provider would keep in a prompt cache.
     cacheable_chars: int
-    """Characters at its beginning that the provider would keep in a prompt cache."""
     max_output_tokens: int | None = None
     form: Form = Form()
 
@@ -70,8 +70,8 @@ class ErrorAnswer(Struct, frozen=True):
     error_class: ErrorClass
     message: str | None = None
     param: str | None = None
+    # Seconds that the client is asked to wait; None to ask nothing.
     retry_after_s: float | None = None
-    """Seconds that the client is asked to wait; None to ask nothing."""
 
 
 class Allowance(Struct, frozen=True):
@@ -104,10 +104,10 @@ class DialectWords(Struct, frozen=True, forbid_unknown_fields=True):
     blocks: frozenset[str] = frozenset()
 
 
+# By wire format.
 WORDS = toml.decode(
     files(__package__).joinpath("dialects.toml").read_bytes(), type=dict[str, DialectWords]
 )
-"""By wire format."""
 
 
 class Call(Struct, frozen=True):

@@ -50,6 +50,7 @@ def draw(seed: int, *coordinates: str) -> Draws:
     return Draws._make([((word >> 12) + 0.5) * _UNIT for word in words])
 
 
+# Distributions by name: their numbers, all in seconds but sigma, and their quantiles.
 _LAWS: dict[str, tuple[tuple[str, ...], Callable[..., float]]] = {
     "constant": (("SECONDS",), lambda _quantile, seconds: seconds),
     "uniform": (("LOW", "HIGH"), lambda quantile, low, high: low + (high - low) * quantile),
@@ -59,7 +60,6 @@ _LAWS: dict[str, tuple[tuple[str, ...], Callable[..., float]]] = {
     ),
     "exponential": (("MEAN",), lambda quantile, mean: -mean * math.log1p(-quantile)),
 }
-"""Distributions by name: their numbers, all in seconds but sigma, and their quantiles."""
 
 
 def parse_latency(text: str) -> Callable[[float], float]:
@@ -83,8 +83,8 @@ def parse_latency(text: str) -> Callable[[float], float]:
 
 NO_LATENCY = "constant:0"
 
+# Only the head of a command is judged, so that a huge one cannot stall the server.
 JUDGED_CHARS = 4_000
-"""Only the head of a command is judged, so that a huge one cannot stall the server."""
 
 _SHELL = r"(?:ba|da|a|k|c|tc|z|po|fi)?sh\b"
 _REST = r"[^;\n]*"
@@ -124,8 +124,8 @@ class Persona(Struct, frozen=True):
     doubt: float = 0.1  # difference by which its stated confidence is lower when wrong
 
 
+# By name; requested with or without `simulated/` in front.
 PERSONAS = convert(_DATA["personas"], dict[str, Persona])
-"""By name; requested with or without `simulated/` in front."""
 
 
 def persona_for(model: str) -> Persona:

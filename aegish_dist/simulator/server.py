@@ -46,8 +46,8 @@ class Stats(Struct):
     """Counters since the start, served at `/stats`; the simulator alone writes them."""
 
     bill: Bill
+    # Valid requests per model, faults included.
     requests: Counter[str] = field(default_factory=Counter)
-    """Valid requests per model, faults included."""
     faults: Counter[str] = field(default_factory=Counter)
     throttled: int = 0
     in_flight: int = 0

@@ -7,8 +7,8 @@ import msgspec
 from aegish_dist.core.sample import Dataset, Sample
 from aegish_dist.errors import DatasetError
 
+# The sets that a run asks unless it names others.
 DEFAULT_NAMES = ("malicious", "harmless", "harmless-hard")
-"""The sets that a run asks unless it names others."""
 _NAMES = (*DEFAULT_NAMES, "agent-work", "twins")
 _DIRECTORY = Path(__file__).parent
 

@@ -21,17 +21,17 @@ from aegish_dist.db.runs import load_run
 from aegish_dist.errors import StoreError
 from aegish_dist.models.prices import ANSWER_TOKENS, fixed_characters, input_tokens
 
+# A command longer than most: where its request has no room, no batch is worth waiting for.
 LONG_COMMAND = " " * 4000
-"""A command longer than most: where its request has no room, no batch is worth waiting for."""
+# Seconds of the rate that `model_progress` computes beside the costs; it is not used here.
 WINDOW_S = 1.0
-"""Seconds of the rate that `model_progress` computes beside the costs; it is not used here."""
 
 
 class BatchBudget(Struct, frozen=True):
     """The cost that a further batch of a model may have, and that its requests will have."""
 
+    # USD that it may cost at most, 0 or below when the caps are reached; None: no cap.
     room_usd: Decimal | None
-    """USD that it may cost at most, 0 or below when the caps are reached; None: no cap."""
     price: Price | None
     fixed_characters: int
     answer_tokens: int  # tokens of an answer, while nothing is known of this model's

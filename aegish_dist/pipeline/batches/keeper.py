@@ -46,9 +46,9 @@ OpenClient = Callable[[ModelSpec, Prompt, CallParameters, SecretStr | None], Bat
 
 POLL_S = 1.0  # seconds between two looks for due batches, at most: a query of one small index
 IDLE_S = 5.0  # the same while nothing is to be done, where the database announces changes of runs
+# Batches of one provider that a worker moves at the same time; one may hold 200 MB while it is
+# sent.
 AT_ONCE = 4
-"""Batches of one provider that a worker moves at the same time; one may hold 200 MB while it is
-sent."""
 PLANNING_SHARE = 0.05  # share of the time that looking for missing items may take
 RETRY_AFTER_BUG_S = 10.0
 

@@ -80,21 +80,21 @@ T = TypeVar("T")
 
 log = get_logger(__name__)
 
+# Seconds for which a restart of the database is waited out: an answer may be in memory.
 OUTLAST_S = 60.0
-"""Seconds for which a restart of the database is waited out: an answer may be in memory."""
 RETRY_S = 0.5
 READINGS = 4  # readings of results that lack answers after which these are given up
+# Verdicts, and characters of their answers, per insert: live calls are stored beside it, and wait
+# as long as one takes.
 GROUP = 100
 GROUP_CHARACTERS = 2**20
-"""Verdicts, and characters of their answers, per insert: live calls are stored beside it, and wait
-as long as one takes."""
 
 
 class BatchContext(Struct, frozen=True):
     engine: Engine
     executor: Executor  # executor of its transactions; the event loop does not block
+    # Puts items into the queues of live calls; raises `QueueError`.
     publish: Callable[[Sequence[Item]], Awaitable[None]]
-    """Puts items into the queues of live calls; raises `QueueError`."""
     worker: str
     pace: BatchPace
     work: "WorkerMetrics | None" = None  # counts stored verdicts; None: nothing does

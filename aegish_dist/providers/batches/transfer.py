@@ -46,18 +46,18 @@ from aegish_dist.providers.lenient import Headers, JsonObject
 
 CALL_LIMIT_S = 60.0  # deadline of a call without an upload, and of each piece of the results
 UPLOAD_BYTES_PER_S = 128 * 1024
+# Larger answers to a small call are not read: a page of a list takes some hundred kilobytes.
 MAX_REPLY_BYTES = 2 * 2**20
-"""Larger answers to a small call are not read: a page of a list takes some hundred kilobytes."""
+# Longest line of results: the longest answer to a live call, and its envelope.
 MAX_LINE_BYTES = MAX_BODY_BYTES + 2**14
-"""Longest line of results: the longest answer to a live call, and its envelope."""
 MOST_LINE_BYTES = 2**16  # bytes of a line of results on average
 LINE_LIMIT_S = 0.05
+# Added to the requests of a batch for the bounds on its results: a minute, and 79 MB.
 LEAST_REQUESTS = 1200
-"""Added to the requests of a batch for the bounds on its results: a minute, and 79 MB."""
 PAGE_SIZE = 100
+# Pages, and seconds, after which a list is taken to be endless.
 MAX_PAGES = 500
 LIST_LIMIT_S = 300.0
-"""Pages, and seconds, after which a list is taken to be endless."""
 CLOCK_SLACK = timedelta(minutes=15)  # by how much the clocks of provider and store may differ
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
