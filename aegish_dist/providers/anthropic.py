@@ -59,38 +59,37 @@ def request_headers(key: str | None) -> dict[str, str]:
 
 
 def decode(payload: object, headers: Headers) -> Completion:
-    body = lenient.mapping(payload)
-    content = body.get("content")
+    content = lenient.at(payload, "content")
     if not isinstance(content, list):
         raise lenient.malformed("the answer holds no content")
-    reason = lenient.label(body.get("stop_reason"))
-    details = lenient.mapping(body.get("stop_details"))
-    known = (lenient.text(details.get(field)) for field in ("category", "explanation"))
-    parts = lenient.objects(content)
-    called = lenient.arguments(p.get("input") for p in parts if p.get("type") == "tool_use")
+    reason = lenient.label(payload, "stop_reason")
+    details = [
+        lenient.text(payload, "stop_details", "category"),
+        lenient.text(payload, "stop_details", "explanation"),
+    ]
+    calls = [part for part in lenient.objects(content) if part.get("type") == "tool_use"]
+    called = lenient.arguments(call.get("input") for call in calls)
     return Completion(
         text=called or lenient.joined_text(content),
         stop_reason=reason,
         stop_kind=stop_kind(reason, STOP_KINDS),
-        usage=_usage(lenient.mapping(body.get("usage"))),
-        refusal=": ".join(words for words in known if words) or None,
-        model=lenient.label(body.get("model")),
-        request_id=lenient.label(headers.get("request-id") or body.get("id")),
+        usage=_usage(lenient.mapping(payload, "usage")),
+        refusal=": ".join(words for words in details if words) or None,
+        model=lenient.label(payload, "model"),
+        request_id=lenient.label(headers.get("request-id")) or lenient.label(payload, "id"),
     )
 
 
 def _usage(usage: JsonObject) -> Usage:
     """Count cached tokens as input, which Anthropic reports apart from it."""
-    written = lenient.mapping(usage.get("cache_creation"))
-    output = lenient.mapping(usage.get("output_tokens_details"))
-    cache_read = lenient.count(usage.get("cache_read_input_tokens"))
-    cache_write = lenient.count(usage.get("cache_creation_input_tokens"))
-    fresh = lenient.count(usage.get("input_tokens"))
+    cache_read = lenient.count(usage, "cache_read_input_tokens")
+    cache_write = lenient.count(usage, "cache_creation_input_tokens")
+    fresh = lenient.count(usage, "input_tokens")
     return Usage(
         input_tokens=lenient.total((fresh, cache_read, cache_write)),
-        output_tokens=lenient.count(usage.get("output_tokens")),
-        reasoning_tokens=lenient.count(output.get("thinking_tokens")),
+        output_tokens=lenient.count(usage, "output_tokens"),
+        reasoning_tokens=lenient.count(usage, "output_tokens_details", "thinking_tokens"),
         cache_read_tokens=cache_read,
         cache_write_tokens=cache_write,
-        cache_write_1h_tokens=lenient.count(written.get("ephemeral_1h_input_tokens")),
+        cache_write_1h_tokens=lenient.count(usage, "cache_creation", "ephemeral_1h_input_tokens"),
     )

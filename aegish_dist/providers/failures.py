@@ -35,8 +35,8 @@ def retry_after_s(headers: Headers, error: JsonObject) -> float | None:
     moment = _date(header)
     if moment is not None:
         return max(0.0, seconds_until(moment, headers))
-    for detail in lenient.objects(error.get("details")):
-        delay = lenient.text(detail.get("retryDelay")) or ""
+    for detail in lenient.objects(error, "details"):
+        delay = lenient.text(detail, "retryDelay") or ""
         seconds = _seconds(delay.removesuffix("s"))  # Google's RetryInfo: `26s`
         if seconds is not None:
             return seconds
@@ -78,15 +78,16 @@ _UNITS_S = (3600.0, 60.0, 1.0, 0.001)
 
 
 # Header names of every format, whichever the model's is: routers send those of another one.
-_PATTERNS = tuple(dict.fromkeys(http.rate_limit_headers for http in HTTP_FORMATS.values()))
+_PATTERNS = [http.rate_limit_headers for http in HTTP_FORMATS.values() if http.rate_limit_headers]
 
 
 def rate_hint(headers: Headers) -> RateHint | None:
     """Read the rate limits that a response states; None without a limit per minute."""
-    for pattern in filter(None, _PATTERNS):
-        requests, tokens = (_limit(headers, pattern, of) for of in ("requests", "tokens"))
-        if (requests[0], tokens[0]) != (None, None):
-            return RateHint(*requests, *tokens)
+    for pattern in _PATTERNS:
+        requests, requests_left = _limit(headers, pattern, "requests")
+        tokens, tokens_left = _limit(headers, pattern, "tokens")
+        if requests is not None or tokens is not None:
+            return RateHint(requests, requests_left, tokens, tokens_left)
     return None
 
 
@@ -131,6 +132,7 @@ def _reset_s(text: str | None, headers: Headers) -> float | None:
 
 
 MESSAGE_LENGTH = 300
+MAX_SEARCHED = 10_000  # characters of a message in which signs and keys are looked for
 
 
 class _Signs(Struct, frozen=True, forbid_unknown_fields=True):
@@ -175,7 +177,7 @@ def settle(status: int, payload: object, headers: Headers) -> Completion:
     if _is_filtered(error, message):
         return Completion(
             text="",
-            stop_reason=lenient.label(error.get("code")) or "content_filter",
+            stop_reason=lenient.label(error, "code") or "content_filter",
             stop_kind=StopKind.CONTENT_FILTER,
             refusal=message,
             request_id=lenient.label(headers.get("x-request-id") or headers.get("request-id")),
@@ -201,27 +203,29 @@ def _error_object(payload: object) -> JsonObject:
 
 def _message(status: int, error: JsonObject) -> str:
     """Return the provider's words as one printable line; the status's own name without any."""
-    words = lenient.text(error.get("message")) or lenient.text(error.get("detail")) or ""
+    words = lenient.text(error, "message") or lenient.text(error, "detail") or ""
     return one_line(words) or responses.get(status, "no message")
 
 
 def one_line(words: str) -> str:
     """Return a provider's words as one printable line without keys, cut to `MESSAGE_LENGTH`."""
     # Masked before it is cut: the beginning of a key has no shape any more.
-    masked = mask_key_shapes(words[:10_000])
+    masked = mask_key_shapes(words[:MAX_SEARCHED])
     printable = "".join(char if char.isprintable() else " " for char in masked)
     line = " ".join(printable.split())
-    return line if len(line) <= MESSAGE_LENGTH else f"{line[: MESSAGE_LENGTH - 1]}…"
+    if len(line) > MESSAGE_LENGTH:
+        return f"{line[: MESSAGE_LENGTH - 1]}…"
+    return line
 
 
 def _codes(error: JsonObject) -> set[str]:
     codes = (
-        error.get("code"),
-        error.get("type"),
-        lenient.at(error, "innererror", "code"),
-        lenient.at(error, "metadata", "error_type"),
+        lenient.text(error, "code"),
+        lenient.text(error, "type"),
+        lenient.text(error, "innererror", "code"),
+        lenient.text(error, "metadata", "error_type"),
     )
-    return {code for code in codes if isinstance(code, str)}
+    return {code for code in codes if code is not None}
 
 
 def _is_filtered(error: JsonObject, message: str) -> bool:
@@ -255,11 +259,12 @@ def _is_quota(error: JsonObject, message: str) -> bool:
 
 def _is_of_a_day(error: JsonObject) -> bool:
     """Whether a limit of a day is reached; its name tells, where the words name several."""
-    quotas: list[str] = []
-    for detail in lenient.objects(error.get("details")):
-        violations = lenient.objects(detail.get("violations"))
-        quotas += [lenient.text(violation.get("quotaId")) or "" for violation in violations]
+    quotas = []
+    for detail in lenient.objects(error, "details"):
+        for violation in lenient.objects(detail, "violations"):
+            quotas.append(lenient.text(violation, "quotaId") or "")
     if any(quotas):
         return any(map(_DAILY.search, quotas))
-    words = (lenient.text(error.get("message")) or "")[:10_000]
+    words = lenient.text(error, "message") or ""
+    words = words[:MAX_SEARCHED]
     return bool(_DAILY.search(words)) and not _BY_MINUTE.search(words)

@@ -68,58 +68,54 @@ def request_headers(key: str | None) -> dict[str, str]:
 
 def decode(payload: object, headers: Headers) -> Completion:
     """Read the first candidate, or the word that the prompt itself was blocked."""
-    body = lenient.mapping(payload)
-    candidates = lenient.objects(body.get("candidates"))
-    if candidates:
-        answer = _candidate(candidates[0])
-    else:
-        answer = _blocked(lenient.mapping(body.get("promptFeedback")))
+    candidates = lenient.objects(payload, "candidates")
+    answer = _candidate(candidates[0]) if candidates else _blocked(payload)
     return replace(
         answer,
-        usage=_usage(lenient.mapping(body.get("usageMetadata"))),
-        model=lenient.label(body.get("modelVersion")),
-        request_id=lenient.label(body.get("responseId")),
+        usage=_usage(lenient.mapping(payload, "usageMetadata")),
+        model=lenient.label(payload, "modelVersion"),
+        request_id=lenient.label(payload, "responseId"),
     )
 
 
 def _candidate(candidate: JsonObject) -> Completion:
-    parts = lenient.objects(lenient.mapping(candidate.get("content")).get("parts"))
-    texts = [part["text"] for part in parts if "text" in part and part.get("thought") is not True]
-    called = lenient.arguments(lenient.at(part, "functionCall", "args") for part in parts)
-    reason = lenient.label(candidate.get("finishReason"))
+    reason = lenient.label(candidate, "finishReason")
     if reason == ACCOUNT_DISABLED:
         raise ProviderError(
             f"the account is limited or disabled ({reason})",
             error_class=ErrorClass.AUTH,
             status=200,
         )
+    parts = lenient.objects(candidate, "content", "parts")
+    called = lenient.arguments(lenient.at(part, "functionCall", "args") for part in parts)
+    said = [part for part in parts if part.get("thought") is not True]
     return Completion(
-        text=called or "".join(text for text in texts if isinstance(text, str)),
+        text=called or "".join(lenient.text(part, "text") or "" for part in said),
         stop_reason=reason,
         stop_kind=stop_kind(reason, STOP_KINDS),
-        refusal=lenient.text(candidate.get("finishMessage")) or None,
+        refusal=lenient.text(candidate, "finishMessage") or None,
     )
 
 
-def _blocked(feedback: JsonObject) -> Completion:
-    reason = lenient.label(feedback.get("blockReason"))
+def _blocked(payload: object) -> Completion:
+    reason = lenient.label(payload, "promptFeedback", "blockReason")
     if reason is None:
         raise lenient.malformed("the answer holds neither a candidate nor a block reason")
     return Completion(
         text="",
         stop_reason=reason,
         stop_kind=StopKind.CONTENT_FILTER,
-        refusal=lenient.text(feedback.get("blockReasonMessage")) or None,
+        refusal=lenient.text(payload, "promptFeedback", "blockReasonMessage") or None,
     )
 
 
 def _usage(usage: JsonObject) -> Usage:
     """Count thoughts as output, which Google reports apart from the candidates."""
-    thoughts = lenient.count(usage.get("thoughtsTokenCount"))
-    candidates = lenient.count(usage.get("candidatesTokenCount"))
+    thoughts = lenient.count(usage, "thoughtsTokenCount")
+    candidates = lenient.count(usage, "candidatesTokenCount")
     return Usage(
-        input_tokens=lenient.count(usage.get("promptTokenCount")),
+        input_tokens=lenient.count(usage, "promptTokenCount"),
         output_tokens=lenient.total((candidates, thoughts)),
         reasoning_tokens=thoughts,
-        cache_read_tokens=lenient.count(usage.get("cachedContentTokenCount")),
+        cache_read_tokens=lenient.count(usage, "cachedContentTokenCount"),
     )

@@ -49,49 +49,54 @@ def _marks(text: str) -> int:
     return sum(map(text.count, "[{,"))
 
 
-def mapping(value: object) -> JsonObject:
-    """Return a JSON object, or an empty one for anything else."""
-    return value if isinstance(value, dict) else {}
-
-
 def at(value: object, *keys: str) -> object:
-    """Return what keys lead to through nested JSON objects, None where there is nothing."""
+    """Return what keys lead to through nested JSON objects; None where there is nothing."""
     for key in keys:
-        value = mapping(value).get(key)
+        value = value.get(key) if isinstance(value, dict) else None
     return value
 
 
-def objects(value: object) -> list[JsonObject]:
-    """Return the objects of a JSON array; other members and other values drop out."""
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+def mapping(value: object, *keys: str) -> JsonObject:
+    """Return the JSON object that keys lead to; an empty one for anything else."""
+    found = at(value, *keys)
+    return found if isinstance(found, dict) else {}
 
 
-def text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+def objects(value: object, *keys: str) -> list[JsonObject]:
+    """Return the objects of the array that keys lead to; all else drops out."""
+    found = at(value, *keys)
+    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+
+
+def text(value: object, *keys: str) -> str | None:
+    found = at(value, *keys)
+    return found if isinstance(found, str) else None
+
+
+def label(value: object, *keys: str) -> str | None:
+    """Return a non-empty text, cut to a length fit for an id or a name."""
+    found = text(value, *keys)
+    return found[:LABEL_LENGTH] if found else None
+
+
+def count(value: object, *keys: str) -> int | None:
+    """Return a token count: a whole number from 0."""
+    found = at(value, *keys)
+    if isinstance(found, int) and not isinstance(found, bool) and 0 <= found < MAX_COUNT:
+        return found
+    return None
 
 
 def joined_text(content: object) -> str:
     """Join the texts of the parts of type `text`; reasoning and refusals are other types."""
-    parts = (part.get("text") for part in objects(content) if part.get("type") == "text")
-    return "".join(part for part in parts if isinstance(part, str))
+    texts = [text(part, "text") for part in objects(content) if part.get("type") == "text"]
+    return "".join(part for part in texts if part)
 
 
 def arguments(calls: Iterable[object]) -> str | None:
     """Return the arguments of tool calls, one a line: JSON, or text that is meant to be JSON."""
     texts = [call if isinstance(call, str) else json.dumps(call) for call in calls if call]
     return "\n".join(texts) or None
-
-
-def label(value: object) -> str | None:
-    """Return a non-empty string, cut to a length fit for an id or a name."""
-    return value[:LABEL_LENGTH] if isinstance(value, str) and value else None
-
-
-def count(value: object) -> int | None:
-    """Return a token count: a whole number from 0."""
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MAX_COUNT:
-        return value
-    return None
 
 
 def total(counts: Iterable[int | None]) -> int | None:

@@ -82,40 +82,39 @@ def request_headers(key: str | None) -> dict[str, str]:
 
 def decode(payload: object, headers: Headers) -> Completion:
     """Read a chat completion, or the error that some routers send with status 200."""
-    body = lenient.mapping(payload)
-    choices = lenient.objects(body.get("choices"))
+    choices = lenient.objects(payload, "choices")
     choice = choices[0] if choices else {}
-    error = body.get("error") or choice.get("error")
-    if error or choice.get("finish_reason") == "error":
+    reason = lenient.label(choice, "finish_reason")
+    error = lenient.at(payload, "error") or choice.get("error")
+    if error or reason == "error":
         return failures.settle(_status(error), {"error": error}, headers)
     if not choices:
         raise lenient.malformed("the answer holds no choice")
-    message = lenient.mapping(choice.get("message"))
-    reason = lenient.label(choice.get("finish_reason"))
-    refusal = lenient.text(message.get("refusal")) or None
-    kind = stop_kind(reason, STOP_KINDS)
-    calls = lenient.objects(message.get("tool_calls"))
+    message = lenient.mapping(choice, "message")
+    refusal = lenient.text(message, "refusal") or None
+    kind = StopKind.CONTENT_FILTER if refusal else stop_kind(reason, STOP_KINDS)
+    calls = lenient.objects(message, "tool_calls")
     called = lenient.arguments(lenient.at(call, "function", "arguments") for call in calls)
-    tokens = lenient.objects(lenient.at(choice, "logprobs", "content"))
+    tokens = lenient.objects(choice, "logprobs", "content")
     return Completion(
         text=called or _text(message.get("content")),
         stop_reason=reason,
-        stop_kind=StopKind.CONTENT_FILTER if refusal else kind,
-        usage=_usage(lenient.mapping(body.get("usage"))),
+        stop_kind=kind,
+        usage=_usage(lenient.mapping(payload, "usage")),
         refusal=refusal,
-        model=lenient.label(body.get("model")),
-        upstream=lenient.label(body.get("provider")),
-        request_id=lenient.label(headers.get("x-request-id") or body.get("id")),
-        logprobs=tuple(_candidates(token) for token in tokens[:TOKENS_READ]),
+        model=lenient.label(payload, "model"),
+        upstream=lenient.label(payload, "provider"),
+        request_id=lenient.label(headers.get("x-request-id")) or lenient.label(payload, "id"),
+        logprobs=tuple(map(_candidates, tokens[:TOKENS_READ])),
     )
 
 
 def _candidates(token: JsonObject) -> dict[str, float]:
     """Return the tokens that could have stood in a place, the one that does first."""
     logprobs: dict[str, float] = {}
-    for each in (token, *lenient.objects(token.get("top_logprobs"))):
-        text = lenient.text(each.get("token"))
-        logprob = each.get("logprob")
+    for candidate in (token, *lenient.objects(token, "top_logprobs")):
+        text = lenient.text(candidate, "token")
+        logprob = candidate.get("logprob")
         # A list of what is likely holds no NaN, and what is not likely at all adds nothing.
         if text is not None and isinstance(logprob, int | float) and -1_000 < logprob <= 0:
             logprobs[text] = max(float(logprob), logprobs.get(text, -math.inf))
@@ -124,23 +123,25 @@ def _candidates(token: JsonObject) -> dict[str, float]:
 
 def _status(error: object) -> int:
     """Return the HTTP status that an embedded error names, 502 when it names none."""
-    code = lenient.mapping(error).get("code")
+    code = lenient.at(error, "code")
     if isinstance(code, str) and code.isdecimal() and len(code) == 3:
         code = int(code)
-    return code if isinstance(code, int) and 400 <= code < 600 else 502
+    if isinstance(code, int) and 400 <= code < 600:
+        return code
+    return 502
 
 
 def _text(content: object) -> str | None:
     """Return the text of a message, which some hosts send in parts."""
-    return lenient.joined_text(content) if isinstance(content, list) else lenient.text(content)
+    if isinstance(content, list):
+        return lenient.joined_text(content)
+    return lenient.text(content)
 
 
 def _usage(usage: JsonObject) -> Usage:
-    prompt = lenient.mapping(usage.get("prompt_tokens_details"))
-    completion = lenient.mapping(usage.get("completion_tokens_details"))
-    input_tokens = lenient.count(usage.get("prompt_tokens"))
-    output_tokens = lenient.count(usage.get("completion_tokens"))
-    reasoning_tokens = lenient.count(completion.get("reasoning_tokens"))
+    input_tokens = lenient.count(usage, "prompt_tokens")
+    output_tokens = lenient.count(usage, "completion_tokens")
+    reasoning_tokens = lenient.count(usage, "completion_tokens_details", "reasoning_tokens")
     # xAI leaves reasoning out of completion_tokens; the total shows it.
     apart = lenient.total((input_tokens, output_tokens, reasoning_tokens))
     if reasoning_tokens and output_tokens is not None and usage.get("total_tokens") == apart:
@@ -149,6 +150,6 @@ def _usage(usage: JsonObject) -> Usage:
         input_tokens=input_tokens,
         output_tokens=output_tokens,
         reasoning_tokens=reasoning_tokens,
-        cache_read_tokens=lenient.count(prompt.get("cached_tokens")),
-        cache_write_tokens=lenient.count(prompt.get("cache_write_tokens")),
+        cache_read_tokens=lenient.count(usage, "prompt_tokens_details", "cached_tokens"),
+        cache_write_tokens=lenient.count(usage, "prompt_tokens_details", "cache_write_tokens"),
     )

@@ -31,13 +31,14 @@ class AnthropicBatches(BatchClient):
     async def create(self, token: str, requests: Iterable[BatchRequest]) -> str:
         """Create a batch; the token is in the names of its requests alone."""
         body = self._body(token, requests, b'{"requests":[', b"]}")
-        reply = await self._transfer.upload(self._transfer.url(self._list), body, {})
+        url = self._transfer.url(self._list)
+        reply = await self._transfer.upload(url, body, {})
         return self._named(self._transfer.object(reply))
 
     def _is_ours(self, batch: Batch, token: str, requests: int) -> bool:
         """Whether it has so many requests, by the sum of its numbers: nothing of ours is kept."""
-        counts = lenient.mapping(batch.get("request_counts"))
-        return lenient.total(lenient.count(value) for value in counts.values()) == requests
+        counts = lenient.mapping(batch, "request_counts")
+        return lenient.total(map(lenient.count, counts.values())) == requests
 
     async def discard(self, name: str) -> None:
         """Remove nothing: there are no files, and the provider archives results by itself."""
@@ -47,19 +48,19 @@ class AnthropicBatches(BatchClient):
         return [self._transfer.url(f"{self._address(name)}/results")]
 
     def _result(self, line: JsonObject) -> tuple[object, Unanswered | None]:
-        kind = lenient.text(lenient.at(line, "result", "type"))
+        kind = lenient.text(line, "result", "type")
         return line.get("custom_id"), UNANSWERED.get(kind or "")
 
     def _answer(self, line: JsonObject) -> Completion:
-        result = lenient.mapping(line.get("result"))
-        if result.get("type") == "succeeded":
+        result = lenient.mapping(line, "result")
+        kind = result.get("type")
+        if kind == "succeeded":
             return self._decode(result.get("message"), {})
-        if result.get("type") != "errored":
+        if kind != "errored":
             raise lenient.malformed("the result holds neither a message nor an error")
-        kind = lenient.text(lenient.at(result, "error", "error", "type")) or ""
-        return failures.settle(
-            failures.OF_BATCHES["anthropic"].get(kind, 500), result.get("error"), {}
-        )
+        error_type = lenient.text(result, "error", "error", "type") or ""
+        status = failures.OF_BATCHES["anthropic"].get(error_type, 500)
+        return failures.settle(status, result.get("error"), {})
 
 
 CLIENT = AnthropicBatches

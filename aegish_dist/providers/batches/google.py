@@ -50,9 +50,8 @@ class GoogleBatches(FileBatchClient):
         }
         described = json.dumps({"file": {"displayName": _title(token)}}).encode("ascii")
         base = self._transfer.base_url
-        begun = await self._transfer.upload(
-            base.with_path(f"/upload{base.path}/files"), aiohttp.BytesPayload(described), headers
-        )
+        begin = base.with_path(f"/upload{base.path}/files")
+        begun = await self._transfer.upload(begin, aiohttp.BytesPayload(described), headers)
         try:
             address = URL(begun.headers.get("x-goog-upload-url") or "")
         except ValueError:
@@ -73,7 +72,7 @@ class GoogleBatches(FileBatchClient):
         return lenient.at(batch, "metadata", "displayName") == _title(token)
 
     def _problem(self, batch: Batch) -> str:
-        return failures.one_line(lenient.text(lenient.at(batch, "error", "message")) or "")
+        return failures.one_line(lenient.text(batch, "error", "message") or "")
 
     def _has_answers(self, batch: Batch) -> bool:
         succeeded = f"_STATE_{self._state(batch)}".endswith("_STATE_SUCCEEDED")
@@ -81,9 +80,9 @@ class GoogleBatches(FileBatchClient):
 
     def _files(self, batch: Batch) -> list[object]:
         """Return the two files; the name of that of results stands in one of two places."""
+        requests = lenient.at(batch, "metadata", "inputConfig", "fileName")
         results = lenient.at(batch, "response", "responsesFile")
-        results = results or lenient.at(batch, "metadata", "output", "responsesFile")
-        return [lenient.at(batch, "metadata", "inputConfig", "fileName"), results]
+        return [requests, results or lenient.at(batch, "metadata", "output", "responsesFile")]
 
     def _content(self, file: str) -> URL:
         base = self._transfer.base_url
@@ -91,15 +90,17 @@ class GoogleBatches(FileBatchClient):
 
     def _result(self, line: JsonObject) -> tuple[object, Unanswered | None]:
         key = line.get("key") or lenient.at(line, "metadata", "key")
-        cancelled = lenient.at(line, "error", "code") == RPC_CANCELLED
-        return key, Unanswered.CANCELLED if cancelled else None
+        if lenient.at(line, "error", "code") == RPC_CANCELLED:
+            return key, Unanswered.CANCELLED
+        return key, None
 
     def _answer(self, line: JsonObject) -> Completion:
-        error = lenient.mapping(line.get("error"))
+        error = lenient.mapping(line, "error")
         if not error:
             return self._decode(line.get("response"), {})
-        code = lenient.count(error.get("code")) or 0
-        status = code if 400 <= code < 600 else failures.OF_BATCHES["google"].get(str(code), 500)
+        status = lenient.count(error, "code") or 0
+        if not 400 <= status < 600:
+            status = failures.OF_BATCHES["google"].get(str(status), 500)
         if status == 429:
             # The word by which a live failure is known to be Google's.
             error = {"status": "RESOURCE_EXHAUSTED", **error}

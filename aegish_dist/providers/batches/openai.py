@@ -46,7 +46,7 @@ class OpenAIBatches(FileBatchClient):
         body = self._body(token, requests, start.encode("ascii"), end.encode("ascii"))
         headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
         reply = await self._transfer.upload(self._transfer.url("/files"), body, headers)
-        return checked_name(self._transfer.object(reply).get("id"))
+        return checked_name(lenient.at(self._transfer.object(reply), "id"))
 
     def _creation(self, token: str, file: str) -> tuple[str, JsonObject]:
         return "/batches", {
@@ -61,10 +61,15 @@ class OpenAIBatches(FileBatchClient):
 
     def _problem(self, batch: Batch) -> str:
         """Return the first error that kept a batch from being begun, and how many there are."""
-        errors = lenient.objects(lenient.at(batch, "errors", "data")) or [{}]
-        words = [lenient.text(errors[0].get(field)) or "" for field in ("code", "message")]
+        errors = lenient.objects(batch, "errors", "data")
+        if not errors:
+            return ""
+        first = errors[0]
+        words = [lenient.text(first, "code"), lenient.text(first, "message")]
         problem = failures.one_line(": ".join(word for word in words if word)) or "failed"
-        return f"{problem} (and {len(errors) - 1} more)" if len(errors) > 1 else problem
+        if len(errors) > 1:
+            return f"{problem} (and {len(errors) - 1} more)"
+        return problem
 
     def _files(self, batch: Batch) -> list[object]:
         return [batch.get(f"{use}_file_id") for use in ("input", "output", "error")]
@@ -73,22 +78,21 @@ class OpenAIBatches(FileBatchClient):
         return self._transfer.url(f"{file}/content")
 
     def _result(self, line: JsonObject) -> tuple[object, Unanswered | None]:
-        code = lenient.text(lenient.at(line, "error", "code"))
+        code = lenient.text(line, "error", "code")
         return line.get("custom_id"), UNANSWERED.get(code or "")
 
     def _answer(self, line: JsonObject) -> Completion:
-        response = lenient.mapping(line.get("response"))
-        headers = {"x-request-id": lenient.label(response.get("request_id")) or ""}
-        status = response.get("status_code")
+        headers = {"x-request-id": lenient.label(line, "response", "request_id") or ""}
+        status = lenient.at(line, "response", "status_code")
         if isinstance(status, int):
-            body = response.get("body")
+            body = lenient.at(line, "response", "body")
             if 200 <= status < 300:
                 return self._decode(body, headers)
             return failures.settle(status, body, headers)
-        error = lenient.mapping(line.get("error"))
+        error = lenient.mapping(line, "error")
         if not error:
             raise lenient.malformed("the result holds neither a response nor an error")
-        code = lenient.text(error.get("code")) or ""
+        code = lenient.text(error, "code") or ""
         status = failures.OF_BATCHES["openai"].get(code, 502)
         return failures.settle(status, {"error": error}, headers)
 

@@ -58,6 +58,7 @@ PAGE_SIZE = 100
 # Pages, and seconds, after which a list is taken to be endless.
 MAX_PAGES = 500
 LIST_LIMIT_S = 300.0
+NEVER_TOO_OLD = datetime.max.replace(tzinfo=UTC)  # stands for a time that is not stated
 CLOCK_SLACK = timedelta(minutes=15)  # by how much the clocks of provider and store may differ
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
@@ -329,8 +330,9 @@ class BatchClient(ABC):
     def _count(self, batch: Batch, kind: str) -> int | None:
         """Return the number of requests with an outcome, which may be spelled as a text."""
         value = lenient.at(batch, *self.words.counts, kind)
-        is_text = isinstance(value, str) and value.isdecimal() and len(value) < 16
-        return lenient.count(int(str(value)) if is_text else value)
+        if isinstance(value, str) and value.isdecimal() and len(value) < 16:
+            value = int(value)
+        return lenient.count(value)
 
     def _named(self, answer: JsonObject) -> str:
         return checked_name(answer.get(self.words.name), self.words.name_prefix)
@@ -345,33 +347,36 @@ class BatchClient(ABC):
         self, token: str, requests: Iterable[BatchRequest], start: bytes = b"", end: bytes = b""
     ) -> Body:
         kept = tuple(requests)
-        separator = self.words.separator
 
         def pieces() -> Iterator[bytes]:
             yield start
             for index, request in enumerate(kept):
                 if index:
-                    yield separator
+                    yield self.words.separator
                 yield from self._parts(request, token)
             yield end
 
         return Body(pieces, sum(map(len, pieces())))
 
     def _parts(self, request: BatchRequest, token: str) -> tuple[bytes, ...]:
-        head, middle, tail = self.words.frame
-        body = self._template_of(request.item.epoch).parts(request.command)
-        name = json.dumps(request.item.name(token)).encode("ascii")
-        return head, name, middle, *body, tail
+        before_name, before_body, end = self.words.frame
+        name = json.dumps(request.item.name(token))
+        template = self._template_of(request.item.epoch)
+        body = template.parts(request.command)
+        return before_name, name.encode("ascii"), before_body, *body, end
 
     async def _page(self, cursor: str | None) -> tuple[list[Batch], str | None]:
         """Return a page of the list of batches, and the word for the next one; None: the first."""
         size, after, entries = self.words.page
-        query = {size: str(PAGE_SIZE)} | ({after: cursor} if cursor else {})
+        query = {size: str(PAGE_SIZE)}
+        if cursor is not None:
+            query[after] = cursor
         answer = await self._transfer.call("GET", self._list, query=query)
-        batches = lenient.objects(answer.get(entries))
-        more = answer.get("has_more") is True and batches
-        token = self._named(batches[-1]) if more else lenient.text(answer.get("nextPageToken"))
-        return batches, token or None
+        batches = lenient.objects(answer, entries)
+        if batches and answer.get("has_more") is True:
+            return batches, self._named(batches[-1])
+        # Gemini has a word of its own for the next page.
+        return batches, lenient.text(answer, "nextPageToken") or None
 
     async def _created_since(self, since: datetime, is_ours: Callable[[Batch], bool]) -> list[str]:
         """Return the names of our batches that were created since a moment; keep nothing else.
@@ -381,20 +386,22 @@ class BatchClient(ABC):
         empty answer would be wrong.
         """
         earliest = since - CLOCK_SLACK
-        found = list[str]()
+        names: list[str] = []
         cursor = None
         until = monotonic() + LIST_LIMIT_S
         for _ in range(MAX_PAGES):
             if monotonic() > until:
                 break
             batches, cursor = await self._page(cursor)
-            moments = [moment(lenient.at(batch, *self.words.created_at)) for batch in batches]
-            times = [each or datetime.max.replace(tzinfo=UTC) for each in moments]
-            pairs = zip(batches, times, strict=True)
-            found += [self._named(b) for b, time in pairs if time >= earliest and is_ours(b)]
+            times = []
+            for batch in batches:
+                time = moment(lenient.at(batch, *self.words.created_at)) or NEVER_TOO_OLD
+                times.append(time)
+                if time >= earliest and is_ours(batch):
+                    names.append(self._named(batch))
             newest_first = times == sorted(times, reverse=True)
             if cursor is None or (newest_first and times and times[-1] < earliest):
-                return found
+                return names
         raise lenient.malformed("the provider's list of batches does not end")
 
     def _read(self, line: bytes | None) -> BatchResult:
@@ -447,7 +454,7 @@ class FileBatchClient(BatchClient):
         if not files[0] and self._has_answers(batch):
             raise lenient.malformed("the batch has answers, and does not name their file yet")
         # One after the other: a name that cannot be used keeps no paid answer of the first file.
-        return (self._content(self._file(name)) for name in filter(None, files))
+        return (self._content(self._file(file)) for file in files if file)
 
     def _has_answers(self, batch: Batch) -> bool:
         return bool(self._count(batch, self.words.succeeded))
@@ -457,8 +464,9 @@ class FileBatchClient(BatchClient):
 
     async def discard(self, name: str) -> None:
         with suppress(ProviderError):
-            for file in filter(None, self._files(await self._batch(name))):
-                await self._remove(file)
+            for file in self._files(await self._batch(name)):
+                if file:
+                    await self._remove(file)
 
     async def _remove(self, file: object) -> None:
         path = self._file(file)
