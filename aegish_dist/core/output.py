@@ -5,6 +5,7 @@ own. `opinions.mapping` reads answers by it. A path leads into a JSON answer: ke
 joined by dots, and `key=value` for the object of a list with that value.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
 from msgspec import Meta, Struct
@@ -116,7 +117,9 @@ class GraniteGuardian(_Explained, frozen=True, tag="granite-guardian"):
 
 Ready = LlamaGuard | Qwen3Guard | ShieldGemma | GraniteGuardian
 Output = ActionJson | Hook | Label | Score | Logprobs | Ready
-OUTPUT_KINDS: dict[str, Any] = {kind.__struct_config__.tag: kind for kind in get_args(Output)}
+OUTPUT_KINDS: Mapping[str, type[Output]] = {
+    kind.__struct_config__.tag: kind for kind in get_args(Output)
+}
 
 
 def with_kind(mapping: Any) -> Any:

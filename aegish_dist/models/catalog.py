@@ -26,13 +26,13 @@ from aegish_dist.inputs.checking import checked
 from aegish_dist.inputs.documents import parse_toml, placed, read_text, under
 from aegish_dist.models.entries import (
     PROGRAMS,
-    HttpEntry,
     Keys,
     ModelEntry,
     ProviderEntry,
     api_root,
     checked_model,
     checked_provider,
+    inheriting,
     is_model_id,
     is_provider_name,
     provider_name,
@@ -154,7 +154,7 @@ def _providers(tables: Tables) -> dict[str, ProviderEntry]:
     for name, keys in tables.items():
         with under(f"[providers.{name}]"):
             provider = checked_provider(keys)
-            require_chat(provider, provider)
+            require_chat(provider, provider.wire)
         providers[name] = provider
     return providers
 
@@ -168,16 +168,22 @@ def _model(model_id: str, keys: Keys, ids_of_file: Collection[str]) -> ModelEntr
         raise error.under(f"[[models]] entry {number}{known}") from None
 
 
-def _require_providers(
+def _of_providers(
     models: Mapping[str, ModelEntry], providers: Mapping[str, ProviderEntry]
-) -> None:
-    for model_id, model in models.items():
+) -> dict[str, ModelEntry]:
+    """Return the models with what they take from their providers."""
+    complete: dict[str, ModelEntry] = {}
+    for model_id, own in models.items():
         name = provider_name(model_id)
         with under(f"[[models]] '{model_id}'"):
-            if name not in providers:
+            provider = providers.get(name)
+            if provider is None:
                 problem = f"unknown provider '{name}'; add a table [providers.{name}]"
                 raise InputError(problem, field="id")
-            require_chat(model, providers[name])
+            model = inheriting(own, provider)
+            require_chat(model, provider.wire)
+        complete[model_id] = model
+    return complete
 
 
 class Catalog(Struct, frozen=True):
@@ -202,7 +208,8 @@ class Catalog(Struct, frozen=True):
                 model = _model(model_id, keys, of_file)
                 models[model_id] = model
                 variants.update(_variants(model, keys))
-            _require_providers({**models, **variants}, providers)
+            models = _of_providers(models, providers)
+            variants = _of_providers(variants, providers)
         except InputError as error:
             source = PACKAGED if path is None else path
             raise CatalogError(f"{source}: {placed(error, path)}") from None
@@ -273,10 +280,7 @@ class Catalog(Struct, frozen=True):
         # An arm has one spelling: its variant first, then its prompt.
         if arm and arm == canonical and prompt in ("", *prompts):
             return
-        known = []
-        for each in self._variants_of(model):
-            _, _, name = each.partition(ARM_MARK)
-            known.append(name)
+        known = [each.removeprefix(f"{model}{ARM_MARK}") for each in self._variants_of(model)]
         listed = "it has no variants"
         if known:
             listed = f"its variants are {', '.join(known)}"
@@ -286,10 +290,8 @@ class Catalog(Struct, frozen=True):
 
     def meant(self, model_id: str) -> str:
         """Ask whether a listed model was meant by an id that is not listed, which may be right."""
-        model_id = base_of(model_id)
-        if model_id in self.models:
-            return ""
-        return did_you_mean(model_id, self.models)
+        model = base_of(model_id)
+        return "" if model in self.models else did_you_mean(model, self.models)
 
     def unlisted(self, model_id: str) -> str:
         """Return the warning about an id that is not listed though others of its provider are.
@@ -300,11 +302,8 @@ class Catalog(Struct, frozen=True):
         listed = {provider_name(model) for model in self.models}
         if model_id in self.models or provider_name(model_id) not in listed:
             return ""
-        warning = f"{model_id} is not in the catalog: asked as it stands"
-        question = self.meant(model_id)
-        if question:
-            return f"{warning}; {question}"
-        return warning
+        warning = f"{model_id} is not in the catalog: asked as it stands; {self.meant(model_id)}"
+        return warning.removesuffix("; ")
 
     def redirected(self, specs: Iterable[ModelSpec]) -> tuple[ModelSpec, ...]:
         """Return a model for each address of these that is not its provider's in the package."""
@@ -321,25 +320,23 @@ class Catalog(Struct, frozen=True):
         """Return the entry of a model, with what its variant lays over it."""
         model = base_of(model_id)
         variant, _ = self.arm_of(model_id)
-        of_arm = self.variants.get(f"{model}{ARM_MARK}{variant}")
-        return of_arm or self.models.get(model) or ModelEntry(id=model)
+        entry = self.variants.get(f"{model}{ARM_MARK}{variant}") or self.models.get(model)
+        if entry is not None:
+            return entry
+        unlisted = ModelEntry(id=model)
+        provider = self.providers.get(provider_name(model))
+        return unlisted if provider is None else inheriting(unlisted, provider)
 
     def output_of(self, model_id: str) -> Output | None:
         """Return the mapping of a model's answers; None where the catalog has none."""
         if not is_model_id(base_of(model_id)):  # an imported one may have any name
             return None
-        output = self.entry(model_id).output
-        provider = self.providers.get(provider_name(model_id))
-        if output is None and provider is not None:
-            output = provider.output
-        return output
+        return self.entry(model_id).output
 
     def _ids(self, selection: str | Sequence[str], environ: Environ, day: date) -> Iterator[str]:
         text = selection if isinstance(selection, str) else ",".join(selection)
-        usual = []
-        for model in self.models.values():
-            if model.default and not model.retired(day):
-                usual.append(model.id)
+        models = self.models.values()
+        usual = [model.id for model in models if model.default and not model.retired(day)]
         for word in map(str.strip, text.split(",")):
             if word == ALL:
                 yield from usual
@@ -376,7 +373,7 @@ class Catalog(Struct, frozen=True):
         return f"is not one of the guards in the catalog; {add}"
 
     def _spec(self, model_id: str, environ: Environ, price_of: PriceOf) -> ModelSpec:
-        """Combine a model, its provider and the environment; the more specific one wins."""
+        """Combine a model, its provider and the environment."""
         provider_id = provider_name(model_id)
         model = self.entry(model_id)
         provider = self.providers[provider_id]
@@ -396,27 +393,23 @@ class Catalog(Struct, frozen=True):
         if price is None and free and (local or provider.wire in PROGRAMS):
             price = Price(per_call=Decimal(0))  # other addresses may stand before a paid provider
         if price is not None:
-            least = model.cache_from_tokens
-            least = provider.cache_from_tokens if least is None else least
-            price = replace(price, cache_from_tokens=least)
-        share = provider.batch_share if model.batch_share is None else model.batch_share
-        request = provider.request if isinstance(provider, HttpEntry) else None
+            price = replace(price, cache_from_tokens=model.cache_from_tokens or 0)
         return ModelSpec(
             id=model_id,
             wire=provider.wire,
             name=name,
             base_url=base_url,
             key_variable=variable,
-            max_in_flight=model.max_in_flight or provider.max_in_flight,
+            max_in_flight=model.max_in_flight,
             price=price,
             parameters={**dict.fromkeys(model.drop_parameters), **model.parameters},
             simulated=simulated,
-            requests_per_minute=model.requests_per_minute or provider.requests_per_minute,
-            tokens_per_minute=model.tokens_per_minute or provider.tokens_per_minute,
+            requests_per_minute=model.requests_per_minute,
+            tokens_per_minute=model.tokens_per_minute,
             shared=Limits(*astuple(provider.shared)),
-            max_tokens_field=model.max_tokens_field or provider.max_tokens_field,
-            batch_share=Decimal(share) if share else None,
-            request=model.request or request,
-            output=model.output or provider.output,
-            structured=model.structured or provider.structured,
+            max_tokens_field=model.max_tokens_field,
+            batch_share=Decimal(model.batch_share) if model.batch_share else None,
+            request=model.request,
+            output=model.output,
+            structured=model.structured,
         )

@@ -22,6 +22,7 @@ from aegish_dist.models.entries import (
     PROGRAMS,
     RESERVED_PREFIX,
     ProgramEntry,
+    is_model_id,
     provider_name,
 )
 
@@ -108,19 +109,19 @@ class Credentials:
         Under the id of a guard that is no chat model, no chat model is asked: its numbers would
         count as the guard's.
         """
-        listed = base_of(destination.model) in self._catalog.models
-        model = self._catalog.entry(destination.model) if listed else None
-        provider = self._catalog.providers.get(provider_name(destination.model))
+        model = base_of(destination.model)
+        listed = model in self._catalog.models
+        provider = self._catalog.providers.get(provider_name(model))
         wires = {destination.wire}
         if provider is not None:
             wires.add(provider.wire)
-        if not wires <= CHAT and (model is None or provider is None or len(wires) > 1):
+        if not wires <= CHAT and (not listed or len(wires) > 1):
             return f"by wire '{destination.wire}' it is not a guard of the catalog here; {REMEDY}"
-        request = getattr(model, "request", None) or getattr(provider, "request", None)
-        if destination.request != request:
+        # A model of an old run may have a name that no catalog can have.
+        entry = self._catalog.entry(destination.model) if is_model_id(model) else None
+        if destination.request != (entry and entry.request):
             return f"its request is not that of the catalog here; {REMEDY}"
-        output = getattr(model, "output", None) or getattr(provider, "output", None)
-        if destination.output not in (None, output):
+        if destination.output not in (None, entry and entry.output):
             return f"its output is not that of the catalog here; {REMEDY}"
         return None
 

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta, Struct, convert, field
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 from aegish_dist.core.model import (
     ARM_MARK,
@@ -106,7 +106,7 @@ class LimitsEntry(Limits, frozen=True, forbid_unknown_fields=True):
 
 
 class _CalledEntry(LimitsEntry, frozen=True, kw_only=True):
-    """Keys of providers and models alike; a model without a value takes its provider's."""
+    """Keys of providers and models alike."""
 
     base_url: str = ""  # without a trailing slash
     plain_http: bool = False  # the key may go unencrypted to other machines
@@ -218,7 +218,7 @@ class ModelEntry(_CalledEntry, frozen=True, kw_only=True):
     default: bool = False
     reference: bool = False
     price: PriceEntry | None = None
-    request: JsonObject | None = None  # as of `HttpEntry`
+    request: JsonObject | None = None  # as of `HttpEntry`; None: as for its provider
     parameters: JsonObject = field(default_factory=dict)
     # Fields of the request body that the model refuses.
     drop_parameters: list[str] = field(default_factory=list)
@@ -235,14 +235,14 @@ class ModelEntry(_CalledEntry, frozen=True, kw_only=True):
         if not is_model_id(self.id):
             raise InputError("must have the form provider/model", field="id")
         for name, keys in self.variants.items():
-            at = f"variants.{name}"
+            field = f"variants.{name}"
             if not is_arm(name):
                 form = "must be named by letters, digits, '.', '_', '-' and '+'"
-                raise InputError(form, field=at)
+                raise InputError(form, field=field)
             for key in keys:
                 if key in _OF_ALL_ARMS:
                     same = "is the same for all variants: give it to the model"
-                    raise InputError(same, field=f"{at}.{key}")
+                    raise InputError(same, field=f"{field}.{key}")
         if self.request is not None:
             force_setattr(self, "request", _document(self.request))
         force_setattr(self, "parameters", _as_json(self.parameters))
@@ -317,13 +317,12 @@ def _require_known(keys: Keys, kind: type[Struct]) -> None:
 def checked_mapping(keys: Keys) -> Output:
     """Turn a mapping of answers into the type of its kind."""
     own: JsonObject = with_kind(dict(keys))
-    kind = own.pop("kind")
-    if not isinstance(kind, str) or kind not in OUTPUT_KINDS:
+    kind = OUTPUT_KINDS.get(str(own.pop("kind")))
+    if kind is None:
         kinds = ", ".join(map(repr, OUTPUT_KINDS))
         raise InputError(f"must be one of {kinds}", field="kind")
-    own_type = OUTPUT_KINDS[kind]
-    _require_known(own, own_type)
-    mapping: Output = checked(own, own_type, exact=(Decimal,))
+    _require_known(own, kind)
+    mapping = checked(own, kind, exact=(Decimal,))
     if isinstance(mapping, Label):
         for number, (pattern, _) in enumerate(mapping.patterns):
             if problem := pattern_problem(pattern):
@@ -331,15 +330,33 @@ def checked_mapping(keys: Keys) -> Output:
     return mapping
 
 
-def require_chat(entry: ProviderEntry | ModelEntry, provider: ProviderEntry) -> None:
+# Keys of a provider that hold for its models, unless a model gives them itself.
+_INHERITED = (
+    *LimitsEntry.__struct_fields__,
+    "max_tokens_field",
+    "batch_share",
+    "cache_from_tokens",
+    "request",
+    "output",
+    "structured",
+)
+
+
+def inheriting(model: ModelEntry, provider: ProviderEntry) -> ModelEntry:
+    """Return a model with what its provider says where the model says nothing."""
+    missing = [key for key in _INHERITED if getattr(model, key) is None]
+    return replace(model, **{key: getattr(provider, key, None) for key in missing})
+
+
+def require_chat(entry: ProviderEntry | ModelEntry, wire: WireFormat) -> None:
     """Refuse `structured` without the JSON that our prompts ask for, and tokens that none sends."""
-    output = entry.output or provider.output
-    if isinstance(output, Logprobs) and provider.wire is not WireFormat.OPENAI:
-        problem = f"wire '{provider.wire}' sends no log probabilities"
-        raise InputError(problem, field="output")
-    if entry.structured or provider.structured:
-        if not provider.wire.reads_prompt:
-            raise InputError(f"wire '{provider.wire}' knows none", field="structured")
-        if output is not None and not isinstance(output, ActionJson):
-            clash = f"asks for kind 'action-json', and 'output' reads '{output.kind}'"
-            raise InputError(clash, field="structured")
+    output = entry.output
+    if isinstance(output, Logprobs) and wire is not WireFormat.OPENAI:
+        raise InputError(f"wire '{wire}' sends no log probabilities", field="output")
+    if entry.structured is None:
+        return
+    if not wire.reads_prompt:
+        raise InputError(f"wire '{wire}' knows none", field="structured")
+    if output is not None and not isinstance(output, ActionJson):
+        clash = f"asks for kind 'action-json', and 'output' reads '{output.kind}'"
+        raise InputError(clash, field="structured")

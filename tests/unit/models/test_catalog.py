@@ -14,7 +14,7 @@ from aegish_dist.core.secrets import SecretStr
 from aegish_dist.errors import CatalogError, ConfigError
 from aegish_dist.models.catalog import Catalog, missing_key
 from aegish_dist.models.credentials import CatalogCredentials, Credentials
-from aegish_dist.models.entries import ModelEntry
+from aegish_dist.models.entries import ModelEntry, inheriting
 from tests.defined import defined
 from tests.recorded import DATA, lines_of
 
@@ -183,7 +183,8 @@ def test_all_leaves_out_what_has_ended(packaged: Catalog) -> None:
     assert "google/gemini-3-pro-preview" not in before
     assert [s.id for s in packaged.resolve("openai/gpt-5-mini", {}, day)] == ["openai/gpt-5-mini"]
     assert packaged.entry("openai/gpt-5-mini").retires == date(2026, 12, 11)
-    assert packaged.entry("openai/unlisted") == ModelEntry(id="openai/unlisted")
+    unlisted = ModelEntry(id="openai/unlisted")
+    assert packaged.entry(unlisted.id) == inheriting(unlisted, packaged.providers["openai"])
 
 
 def test_available_selects_what_has_its_key_here(packaged: Catalog) -> None:
