@@ -14,12 +14,13 @@ import re
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Self, TypeVar
+from typing import Annotated, Any, BinaryIO, NamedTuple, Self, TypeVar
 
-from msgspec import Meta, Struct
+from msgspec import NODEFAULT, Meta, Struct
+from msgspec.structs import fields
 
 from aegish_dist.core.outcome import ErrorClass, StopKind
 from aegish_dist.core.sample import Command, Name, TrueLabel
@@ -36,16 +37,8 @@ from aegish_dist.core.verdict_record import (
 from aegish_dist.errors import DatasetError, InputError
 from aegish_dist.inputs.checking import Location
 from aegish_dist.inputs.documents import open_input, parse_json
-from aegish_dist.interchange.inspect_writer import (
-    DEFAULTS,
-    LABELS,
-    MARK,
-    OF_THE_SAMPLE,
-    OTHER_LABELS,
-    PREFIX,
-    REPLACED,
-)
 from aegish_dist.interchange.record import (
+    FACTS,
     RecordChecker,
     Row,
     cost,
@@ -53,60 +46,138 @@ from aegish_dist.interchange.record import (
     from_values,
     label,
     moment,
+    required_label,
     stop_kind_of,
 )
 
+PREFIX = "aegish_dist_"  # begins every key of ours, in the metadata of samples and of logs
+MARK = f"{PREFIX}export"  # in the metadata of a log: the version of this layout
+LABELS = ("dataset", "binary", "cluster", "category")  # with a place of its own in a recording
+OTHER_LABELS = f"{PREFIX}metadata"  # labels of the command whose own keys are taken
+REPLACED = f"{PREFIX}replaced"  # by a retry, oldest first
+OF_THE_SAMPLE = (  # shared by all retries of an item
+    "model",
+    "dataset",
+    "command",
+    "target",
+    "category",
+    "cluster",
+    "epoch",
+    "metadata",
+)
+# The facts of a verdict itself, with their defaults.
+DEFAULTS = {
+    each.name: None if each.default is NODEFAULT else each.default
+    for each in fields(VerdictRecord)
+    if each.name in FACTS and each.name not in (*OF_THE_SAMPLE, "answered")
+}
+
 Seconds = Annotated[float, Meta(le=MAX_NUMBER)]
+T = TypeVar("T")
+R = TypeVar("R", bound=Struct)
 
 
-class Fields(Struct, frozen=True):
-    """The fields of one object and where they were read; a null field counts as absent."""
+class Problem(Struct, frozen=True):
+    message: str = ""
 
-    values: JsonObject
-    source: str  # the file, and the member of the archive
-    path: str = ""  # leads to these fields, such as `output.usage.`
 
-    def error(self, problem: str, field: str) -> DatasetError:
-        return Location(self.source).error(problem, self.path + field)
+class Part(Struct, frozen=True):
+    type: str = ""
+    text: str = ""
 
-    def get(
-        self, field: str, kind: Any = str, check: Callable[[Any, str], Any] | None = None
-    ) -> Any:
-        """Return a checked value, None where it is absent; `check` may raise an InputError."""
-        value = self.values.get(field)
-        if value is None:
-            return None
-        location = Location(self.source)
-        path = self.path + field
-        found = location.checked(value, kind, path)
-        if check is None:
-            return found
-        with location:
-            return check(found, path)
 
-    def label(self, field: str, kind: Any = Name) -> str | None:
-        return label(self.get(field, kind))
+Content = str | list[Part]
 
-    def required_label(self, field: str, kind: Any = Name) -> str:
-        found = self.label(field, kind)
-        if found is None:
-            raise self.error("is missing or blank", field)
-        return found
 
-    def moment(self, field: str) -> str | None:
-        """Return a point in time as text that Python and PostgreSQL read; see `get`."""
-        found: str | None = self.get(field, Moment, moment)
-        return found
+class Message(Struct, frozen=True):
+    role: str = ""
+    content: Content | None = None
 
-    def part(self, field: str) -> "Fields":
-        return Fields(self.get(field, JsonObject) or {}, self.source, f"{self.path}{field}.")
 
-    def parts(self, field: str) -> "tuple[Fields, ...]":
-        parts = []
-        for index, values in enumerate(self.get(field, list[JsonObject]) or ()):
-            path = f"{self.path}{field}[{index}]."
-            parts.append(Fields(values, self.source, path))
-        return tuple(parts)
+class Choice(Struct, frozen=True):
+    message: Message = Message()
+    stop_reason: str | None = None
+
+
+class TokenUsage(Struct, frozen=True):
+    input_tokens: Tokens | None = None
+    output_tokens: Tokens | None = None
+    total_tokens: Tokens | None = None
+    input_tokens_cache_read: Tokens | None = None
+    input_tokens_cache_write: Tokens | None = None
+    reasoning_tokens: Tokens | None = None
+    total_cost: Decimal | None = None
+
+    @property
+    def cached(self) -> int:
+        return (self.input_tokens_cache_read or 0) + (self.input_tokens_cache_write or 0)
+
+
+class Output(Struct, frozen=True):
+    model: str = ""
+    choices: list[Choice] = []
+    usage: TokenUsage = TokenUsage()
+    time: Seconds | None = None
+    error: str | None = None
+
+
+class Labels(Struct, frozen=True):
+    """Those metadata of a sample that have a meaning here."""
+
+    dataset: Name = ""
+    category: Name = ""
+    binary: Name = ""
+    cluster: Name = ""
+
+
+class ScoreMetadata(Struct, frozen=True):
+    expected: str = ""
+
+
+class Score(Struct, frozen=True):
+    metadata: ScoreMetadata = ScoreMetadata()
+
+
+class Limit(Struct, frozen=True):
+    type: str = ""
+
+
+class InspectSample(Struct):
+    """What is read of a sample; any field may be missing."""
+
+    input: str | list[Message] = ""
+    target: Any = None
+    epoch: Number = 1
+    metadata: JsonObject = {}
+    attachments: JsonObject = {}
+    output: Output = Output()
+    scores: dict[str, Score] = {}
+    completed_at: Moment | None = None
+    total_time: Seconds | None = None
+    working_time: Seconds | None = None
+    error: Problem | None = None
+    error_retries: list[Problem] = []
+    limit: Limit = Limit()
+
+
+class Evaluation(Struct, frozen=True):
+    model: Name = ""
+    task: Name = ""
+    created: Moment | None = None
+    metadata: JsonObject = {}
+
+
+class Header(Struct, frozen=True):
+    eval: Evaluation = Evaluation()
+
+
+def _without_nulls(value: Any) -> Any:
+    """Leave out fields that are null, which count as absent."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(part) for key, part in value.items() if part is not None}
+    if isinstance(value, list):
+        return [_without_nulls(part) for part in value]
+    return value
 
 
 # Methods as the zip format numbers them.
@@ -123,8 +194,6 @@ SHELL = "/sample.json"
 FOLDER = re.compile(r"samples/.+_epoch_[0-9]+(?=/)", re.DOTALL)  # of a sample
 ATTACHMENTS = re.compile(r"/attachments/([0-9]{1,9})\.json")  # by the number of the first text
 REFERENCE = "attachment://"
-
-T = TypeVar("T")
 
 
 class InspectArchive:
@@ -148,13 +217,14 @@ class InspectArchive:
         self._zip.close()
         self._file.close()
 
-    def header(self) -> Fields:
+    def header(self) -> tuple[Location, Evaluation]:
         for name in HEADERS:
             if name in self._zip.NameToInfo:
-                return self._fields(name, self._read(name))
+                header = self._record(name, self._read(name), Header)
+                return self._location(name), header.eval
         raise DatasetError("has no header; is it a log of Inspect AI?", source=self._source)
 
-    def samples(self) -> Iterator[Fields]:
+    def samples(self) -> Iterator[tuple[Location, InspectSample]]:
         """Yield the samples in archive order; of one written twice, the last state."""
         folders = self._folders()
         for name in dict.fromkeys(self._zip.namelist()):
@@ -162,9 +232,9 @@ class InspectArchive:
             folder = "" if match is None else match[0]
             if folder in folders:
                 if name == folder + SHELL:
-                    yield self._chunked(folder, folders[folder])
+                    yield self._location(name), self._chunked(folder, folders[folder])
             elif name.startswith("samples/") and name.endswith(".json"):
-                yield self._fields(name, self._read(name))
+                yield self._location(name), self._record(name, self._read(name), InspectSample)
 
     def _folders(self) -> dict[str, dict[int, str]]:
         """Return the folders of samples, each with the names of its attachments by number."""
@@ -181,14 +251,13 @@ class InspectArchive:
                 attachments[number] = name
         return folders
 
-    def _chunked(self, folder: str, attachments: Mapping[int, str]) -> Fields:
+    def _chunked(self, folder: str, attachments: Mapping[int, str]) -> InspectSample:
         """Put together what a sample is in one member."""
         raw = self._read(folder + SHELL)
-        shell = self._fields(folder + SHELL, raw)
-        values = dict(shell.values)
+        sample = self._record(folder + SHELL, raw, InspectSample)
         metadata = f"{folder}/metadata.json"
         if metadata in self._zip.NameToInfo:
-            values["metadata"] = self._fields(metadata, self._read(metadata)).values
+            sample.metadata = self._decoded(metadata, self._read(metadata), JsonObject)
         if REFERENCE.encode() in raw:
             texts: JsonObject = {}
             left = MAX_MEMBER_BYTES
@@ -197,24 +266,38 @@ class InspectArchive:
                 left -= len(part)
                 for number, text in enumerate(self._decoded(name, part, list[Any]), first):
                     texts[str(number)] = text
-            values["attachments"] = texts
-        return Fields(values, shell.source)
+            sample.attachments = texts
+        return sample
 
-    def _fields(self, name: str, raw: bytes) -> Fields:
-        return Fields(self._decoded(name, raw, JsonObject), f"{self._source}, {name}")
+    def _location(self, name: str) -> Location:
+        return Location(f"{self._source}, {name}")
 
     def _decoded(self, name: str, raw: bytes, kind: type[T]) -> T:
-        location = Location(f"{self._source}, {name}")
+        location = self._location(name)
         with location:
             values = parse_json(raw, Decimal)
         return location.checked(values, kind)
+
+    def _record(self, name: str, raw: bytes, kind: type[R]) -> R:
+        """Decode the fields of an object that are read; a null field counts as absent."""
+        values = self._decoded(name, raw, JsonObject)
+        fields = {key: values[key] for key in kind.__struct_fields__ if key in values}
+        # Among the metadata are facts of ours, which may be null.
+        metadata = fields.pop("metadata", None)
+        try:
+            fields = _without_nulls(fields)
+        except RecursionError:
+            raise self._location(name).error("is nested too deeply") from None
+        if metadata is not None:
+            fields["metadata"] = metadata
+        return self._location(name).checked(fields, kind)
 
     def _read(self, name: str, max_bytes: int | None = None) -> bytes:
         limit = MAX_MEMBER_BYTES if max_bytes is None else max_bytes
         try:
             return _read_member(self._file, self._zip.NameToInfo[name], limit)
         except (ValueError, OSError) as error:
-            raise DatasetError(str(error), source=f"{self._source}, {name}") from error
+            raise self._location(name).error(str(error)) from error
 
 
 def _read_member(file: BinaryIO, info: zipfile.ZipInfo, max_bytes: int) -> bytes:
@@ -293,62 +376,80 @@ TIME_LIMITS = ("time", "working")
 MAX_MESSAGE_CHARS = 500
 
 
+class Log(NamedTuple):
+    model: str
+    task: str
+    started: str | None  # when, as text that Python and PostgreSQL read
+    is_ours: bool  # exported here
+
+
 def read_inspect_log(path: Path, checker: RecordChecker) -> Iterator[Row]:
     """Yield the verdicts of one log, a sample at a time."""
     found = False
     with InspectArchive(path) as archive:
-        header = archive.header().part("eval")
-        model = header.required_label("model")
-        task = header.required_label("task")
-        started = header.moment("created")
-        is_ours = MARK in header.part("metadata").values
-        for fields in archive.samples():
+        log = _log(*archive.header())
+        for location, sample in archive.samples():
             found = True
-            negative = False
-            if is_ours:
-                records = _exported(fields, model)
-            else:
-                times = _times(fields)
-                records = [_record(fields, model, task, started, times)]
-                negative = any(seconds is not None and seconds < 0 for seconds in times)
-            with Location(fields.source):
+            records: Iterable[VerdictRecord]
+            with location:
+                if log.is_ours:
+                    negative_time = False
+                    records = _exported(location, sample, log.model)
+                else:
+                    negative_time = any((seconds or 0) < 0 for seconds in _times(sample))
+                    records = [_record(location, sample, log)]
                 for record in records:
-                    yield checker.row(record, path.stem, negative_time=negative)
+                    yield checker.row(record, path.stem, negative_time=negative_time)
     if not found:
         raise DatasetError("holds no samples", source=str(path))
 
 
-def _exported(fields: Fields, model: str) -> Iterable[VerdictRecord]:
+def _log(location: Location, evaluation: Evaluation) -> Log:
+    with location:
+        return Log(
+            model=required_label(evaluation.model, "eval.model"),
+            task=required_label(evaluation.task, "eval.task"),
+            started=evaluation.created and moment(evaluation.created, "eval.created"),
+            is_ours=MARK in evaluation.metadata,
+        )
+
+
+def _exported(location: Location, sample: InspectSample, model: str) -> Iterable[VerdictRecord]:
     """Return the verdicts of a sample that was exported here, the replaced ones first."""
-    metadata = fields.part("metadata")
-    output = fields.part("output")
-    attachments = fields.part("attachments").values
-    said = {
+    labels = location.checked(known(sample.metadata), Labels, "metadata")
+    of_sample = {
         "model": model,
-        "dataset": metadata.label("dataset"),
-        "command": _resolved(fields.get("input"), attachments),
-        "target": fields.get("target"),
-        "category": metadata.label("category"),
-        "cluster": metadata.label("cluster"),
-        "epoch": fields.values.get("epoch"),
-        "metadata": _labels_in(metadata.values),
-        "created_at": fields.values.get("completed_at"),
+        "dataset": label(labels.dataset),
+        "command": _input_text(sample),
+        "target": sample.target,
+        "category": label(labels.category),
+        "cluster": label(labels.cluster),
+        "epoch": sample.epoch,
+        "metadata": _labels_in(sample.metadata),
     }
-    seconds = {
-        "total_ms": fields.get("total_time", float),
-        "latency_ms": output.get("time", float),
-    }
-    said |= {name: time * 1000 for name, time in known(seconds).items()}
-    for choice in output.parts("choices")[:1]:
+    return _records_in(of_sample, said_in(sample), sample.metadata)
+
+
+def said_in(sample: InspectSample) -> JsonObject:
+    """Return the facts of a verdict that the fields of its exported sample say."""
+    output = sample.output
+    said: JsonObject = {"created_at": sample.completed_at}
+    if sample.total_time is not None:
+        said["total_ms"] = sample.total_time * 1000
+    if output.time is not None:
+        said["latency_ms"] = output.time * 1000
+    if output.choices:
+        choice = output.choices[0]
         said |= {
-            "completion": _joined_text(choice.part("message"), attachments),
+            "completion": _text_of(choice.message.content, sample.attachments),
             "answered": True,
-            "stop_reason": choice.get("stop_reason"),
-            "refusal": output.get("error"),
-            "returned_model": output.get("model"),
-            **_tokens(output.part("usage"), None),
+            "stop_reason": choice.stop_reason,
+            "refusal": output.error,
+            "returned_model": output.model,
         }
-    return _records_in(said, metadata.values)
+        if output.usage != TokenUsage():
+            said |= _exported_tokens(output.usage)
+    return said
 
 
 def _labels_in(metadata: JsonObject) -> JsonObject:
@@ -363,80 +464,71 @@ def _labels_in(metadata: JsonObject) -> JsonObject:
     return labels
 
 
-def _records_in(said: JsonObject, metadata: JsonObject) -> Iterable[VerdictRecord]:
+def _records_in(
+    of_sample: JsonObject, said: JsonObject, metadata: JsonObject
+) -> Iterable[VerdictRecord]:
     """Yield the verdicts of a sample, oldest first."""
-    shared = {name: said[name] for name in OF_THE_SAMPLE if name in said}
     replaced = metadata.get(REPLACED) or []
     if not isinstance(replaced, list) or not all(isinstance(older, dict) for older in replaced):
         raise InputError("must be a list of objects", field=REPLACED)
     for older in replaced:
-        yield from_values({"completion": None} | older | shared)
-    newest = {"completion": None, **said}
+        yield from_values({"completion": None, **older, **of_sample})
+    newest = {"completion": None, **of_sample, **said}
     for name in DEFAULTS:
         if PREFIX + name in metadata:
             newest[name] = metadata[PREFIX + name]
     yield from_values(newest)
 
 
-def _record(
-    fields: Fields, model: str, task: str, started: str | None, times: Sequence[float | None]
-) -> VerdictRecord:
-    call_ms, working_ms, total_ms = map(_milliseconds, times)
-    answered_at = fields.moment("completed_at")
-    output = fields.part("output")
-    metadata = fields.part("metadata")
-    command = _unwrapped(_input_text(fields) or "")
+def _record(location: Location, sample: InspectSample, log: Log) -> VerdictRecord:
+    labels = location.checked(known(sample.metadata), Labels, "metadata")
+    call_ms, working_ms, total_ms = map(_milliseconds, _times(sample))
+    answered_at = sample.completed_at and moment(sample.completed_at, "completed_at")
+    command = _unwrapped(_input_text(sample))
+    cost_usd = sample.output.usage.total_cost
     return VerdictRecord(
-        model=model,
-        dataset=metadata.label("dataset") or task,
-        command=Fields({"input": command}, fields.source).required_label("input", Command),
-        target=_target(fields),
-        category=metadata.label("category"),
-        cluster=metadata.label("binary") or metadata.label("cluster"),
-        metadata=_texts(metadata),
-        epoch=fields.get("epoch", Number) or 1,
-        **_answer(fields, output, model),
-        cost_usd=output.part("usage").get("total_cost", Decimal, cost),
+        model=log.model,
+        dataset=label(labels.dataset) or log.task,
+        command=required_label(location.checked(command, Command, "input"), "input"),
+        target=_target(sample),
+        category=label(labels.category),
+        cluster=label(labels.binary) or label(labels.cluster),
+        metadata=_texts(sample.metadata),
+        epoch=sample.epoch,
+        **_answer(sample, log.model),
+        cost_usd=None if cost_usd is None else cost(cost_usd, "output.usage.total_cost"),
         latency_ms=working_ms if call_ms is None else call_ms,
         total_ms=total_ms,
-        attempts=len(fields.parts("error_retries")) + 1,
+        attempts=len(sample.error_retries) + 1,
         created_at=answered_at,
-        call_errors=_call_errors(fields, answered_at or started),
+        call_errors=_call_errors(sample, answered_at or log.started),
     )
 
 
-def _input_text(fields: Fields) -> str | None:
-    """The input, or what the user said last where it is a conversation."""
-    if not isinstance(fields.values.get("input"), list):
-        text: str | None = fields.get("input")
-        return text
-    messages = [part for part in fields.parts("input") if part.get("role") == "user"]
-    if not messages:
-        return None
-    attachments = fields.part("attachments").values
-    return _joined_text(messages[-1], attachments)
+def _input_text(sample: InspectSample) -> str:
+    """Return the input, or what the user said last where it is a conversation."""
+    if isinstance(sample.input, str):
+        return _resolved(sample.input, sample.attachments)
+    said = [message.content for message in sample.input if message.role == "user"]
+    return _text_of(said[-1] if said else None, sample.attachments) or ""
 
 
-def _joined_text(message: Fields, attachments: JsonObject) -> str | None:
+def _text_of(content: Content | None, attachments: JsonObject) -> str | None:
     """Return the text of a message: a string, or parts of which those with text count."""
-    if not isinstance(message.values.get("content"), list):
-        return _resolved(message.get("content"), attachments)
-    texts = []
-    for part in message.parts("content"):
-        if part.get("type") == "text":
-            text = _resolved(part.get("text"), attachments)
-            texts.append(text or "")
-    return "\n".join(texts)
+    if content is None:
+        return None
+    if isinstance(content, str):
+        return _resolved(content, attachments)
+    parts = [part for part in content if part.type == "text"]
+    return "\n".join(_resolved(part.text, attachments) for part in parts)
 
 
-def _resolved(text: str | None, attachments: JsonObject) -> str | None:
+def _resolved(text: str, attachments: JsonObject) -> str:
     """Return the text that a name of an attachment stands for; any other text as it is."""
-    if text is None or not text.startswith(REFERENCE):
+    if not text.startswith(REFERENCE):
         return text
     attached = attachments.get(text.removeprefix(REFERENCE))
-    if isinstance(attached, str):
-        return attached
-    return text
+    return attached if isinstance(attached, str) else text
 
 
 def _unwrapped(text: str) -> str:
@@ -450,30 +542,25 @@ def _unwrapped(text: str) -> str:
     return text
 
 
-def _target(fields: Fields) -> TrueLabel:
+def _target(sample: InspectSample) -> TrueLabel:
     """Return the label by the target, or else by the answers that the scorers went by."""
-    target = fields.values.get("target")
-    scores = fields.part("scores")
-    words = target if isinstance(target, list) else [target]
+    words = sample.target if isinstance(sample.target, list) else [sample.target]
     stated = {word.strip().upper() for word in words if isinstance(word, str)}
-    scored = set()
-    for scorer in scores.values:
-        metadata = scores.part(scorer).part("metadata")
-        expected = metadata.get("expected") or ""
-        scored.add(expected.upper())
+    scored = {score.metadata.expected.upper() for score in sample.scores.values()}
     for answers in (stated, scored):
         targets = {TARGETS[word] for word in answers & TARGETS.keys()}
         if len(targets) == 1:
             return targets.pop()
         if not targets and "WARN" in answers:
             return TrueLabel.MALICIOUS
-    raise fields.error("does not tell whether the command is malicious or harmless", "target")
+    problem = "does not tell whether the command is malicious or harmless"
+    raise InputError(problem, field="target")
 
 
-def _texts(metadata: Fields) -> dict[str, str]:
-    """Texts and plain numbers; anything nested says nothing about a command."""
+def _texts(metadata: JsonObject) -> dict[str, str]:
+    """Return texts and plain numbers; anything nested says nothing about a command."""
     texts = {}
-    for key, value in metadata.values.items():
+    for key, value in metadata.items():
         if key in LABELS:
             continue
         if isinstance(value, str):
@@ -483,60 +570,60 @@ def _texts(metadata: Fields) -> dict[str, str]:
     return texts
 
 
-def _answer(fields: Fields, output: Fields, model: str) -> JsonObject:
+def _answer(sample: InspectSample, model: str) -> JsonObject:
     """Return the fields of the answer, even where a limit or an error came after it."""
-    for choice in output.parts("choices")[:1]:
-        stop_reason = choice.get("stop_reason")
-        is_filtered = stop_kind_of(stop_reason) is StopKind.CONTENT_FILTER
-        refusal = output.get("error") if is_filtered else None
-        attachments = fields.part("attachments").values
+    output = sample.output
+    if output.choices:
+        choice = output.choices[0]
+        is_filtered = stop_kind_of(choice.stop_reason) is StopKind.CONTENT_FILTER
+        refusal = output.error if is_filtered else None
         return {
-            "completion": _joined_text(choice.part("message"), attachments),
+            "completion": _text_of(choice.message.content, sample.attachments),
             "answered": True,
-            "stop_reason": stop_reason,
+            "stop_reason": choice.stop_reason,
             "refusal": None if refusal is None else mask_key_shapes(refusal),
-            "returned_model": output.get("model") or None,
-            **_tokens(output.part("usage"), model),
+            "returned_model": output.model or None,
+            **_tokens(output.usage, model),
         }
-    if fields.values.get("error") is not None:
+    if sample.error is not None:
         return {"completion": None, "error_class": ErrorClass.SERVER}
-    if fields.part("limit").get("type") in TIME_LIMITS:
+    if sample.limit.type in TIME_LIMITS:
         return {"completion": None, "error_class": ErrorClass.DEADLINE}
-    return {"completion": None, "answered": True, **_tokens(output.part("usage"), model)}
+    return {"completion": None, "answered": True, **_tokens(output.usage, model)}
 
 
-def _tokens(usage: Fields, model: str | None) -> dict[str, int | None]:
+def _tokens(usage: TokenUsage, model: str) -> dict[str, int | None]:
     """Bring the tokens to one meaning: input with those of the cache, output with reasoning.
 
     Providers and versions of Inspect AI differ in both, and the total tells: Anthropic's input
-    leaves out the cache, Gemini's output left out the reasoning until Inspect AI added it. `model`
-    is None in a log that was exported here.
+    leaves out the cache, Gemini's output left out the reasoning until Inspect AI added it.
     """
-    if model is None and not usage.values:
-        return {}
-    given = usage.get("input_tokens", Tokens)
-    generated = usage.get("output_tokens", Tokens)
-    read = usage.get("input_tokens_cache_read", Tokens)
-    written = usage.get("input_tokens_cache_write", Tokens)
-    reasoning = usage.get("reasoning_tokens", Tokens)
-    cached = (read or 0) + (written or 0)
-    if model is None:
-        given = (given or 0) + cached
-        generated = generated or 0
-    else:
-        total = usage.get("total_tokens", Tokens)
-        if total is not None and given is not None:
-            rest = total - given - (generated or 0)
-            cached_beside, reasoning_beside = _split_rest(rest, cached, reasoning or 0, model)
-            given += cached_beside
-            if reasoning_beside:
-                generated = (generated or 0) + reasoning_beside
+    given = usage.input_tokens
+    generated = usage.output_tokens
+    if usage.total_tokens is not None and given is not None:
+        rest = usage.total_tokens - given - (generated or 0)
+        reasoning = usage.reasoning_tokens or 0
+        cached_beside, reasoning_beside = _split_rest(rest, usage.cached, reasoning, model)
+        given += cached_beside
+        if reasoning_beside:
+            generated = (generated or 0) + reasoning_beside
+    return {"input_tokens": given, "output_tokens": generated, **_parts_of_tokens(usage)}
+
+
+def _exported_tokens(usage: TokenUsage) -> dict[str, int | None]:
+    """Undo what the export did: it writes the input without the cache."""
     return {
-        "input_tokens": given,
-        "output_tokens": generated,
-        "reasoning_tokens": reasoning,
-        "cache_read_tokens": read,
-        "cache_write_tokens": written,
+        "input_tokens": (usage.input_tokens or 0) + usage.cached,
+        "output_tokens": usage.output_tokens or 0,
+        **_parts_of_tokens(usage),
+    }
+
+
+def _parts_of_tokens(usage: TokenUsage) -> dict[str, int | None]:
+    return {
+        "reasoning_tokens": usage.reasoning_tokens,
+        "cache_read_tokens": usage.input_tokens_cache_read,
+        "cache_write_tokens": usage.input_tokens_cache_write,
     }
 
 
@@ -551,13 +638,9 @@ def _split_rest(rest: int, cached: int, reasoning: int, model: str) -> tuple[int
     return 0, 0
 
 
-def _times(fields: Fields) -> tuple[float | None, ...]:
+def _times(sample: InspectSample) -> tuple[float | None, ...]:
     """Return the seconds of the call, of the work on it, and of all of it."""
-    return (
-        fields.part("output").get("time", Seconds),
-        fields.get("working_time", Seconds),
-        fields.get("total_time", Seconds),
-    )
+    return sample.output.time, sample.working_time, sample.total_time
 
 
 def _milliseconds(seconds: float | None) -> float | None:
@@ -567,17 +650,17 @@ def _milliseconds(seconds: float | None) -> float | None:
     return seconds * 1000
 
 
-def _call_errors(fields: Fields, at: str | None) -> tuple[AttemptRecord, ...]:
+def _call_errors(sample: InspectSample, at: str | None) -> tuple[AttemptRecord, ...]:
     """Return the errors; the log times none of them, so all bear the time of the sample."""
-    errors = [*fields.parts("error_retries")]
-    if fields.values.get("error") is not None:
-        errors.append(fields.part("error"))
+    errors = [*sample.error_retries]
+    if sample.error is not None:
+        errors.append(sample.error)
     if errors and at is None:
-        raise fields.error("is missing or blank", "completed_at")
+        raise InputError("is missing or blank", field="completed_at")
     attempts = []
     for number, error in enumerate(errors, 1):
         # Providers quote keys and requests with keys in them.
-        message = mask_key_shapes(error.get("message") or "")
+        message = mask_key_shapes(error.message)
         attempts.append(
             AttemptRecord(
                 attempt=number,

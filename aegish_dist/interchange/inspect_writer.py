@@ -29,7 +29,6 @@ from tempfile import TemporaryFile
 from typing import IO, Self
 
 import msgspec
-from msgspec.structs import fields
 
 from aegish_dist.core.model import ModelSpec
 from aegish_dist.core.outcome import ErrorClass, StopKind, find
@@ -37,35 +36,24 @@ from aegish_dist.core.run import Messages, Run, RunDataset
 from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.text import JsonObject, known
 from aegish_dist.core.verdict_record import VerdictRecord
-from aegish_dist.interchange.record import FACTS, RATES, ScoredRecord, stop_kind_of
+from aegish_dist.interchange.inspect_reader import (
+    DEFAULTS,
+    LABELS,
+    MARK,
+    OTHER_LABELS,
+    PREFIX,
+    REPLACED,
+    InspectSample,
+    said_in,
+)
+from aegish_dist.interchange.record import RATES, ScoredRecord, stop_kind_of
 from aegish_dist.opinions.opinion import Opinion
 
-PREFIX = "aegish_dist_"  # begins every key of ours, in the metadata of samples and of logs
-MARK = f"{PREFIX}export"  # in the metadata of a log: the version of this layout
-LAYOUT = 1
-LABELS = ("dataset", "binary", "cluster", "category")  # with a place of its own in a recording
-OTHER_LABELS = f"{PREFIX}metadata"  # labels of the command whose own keys are taken
-REPLACED = f"{PREFIX}replaced"  # by a retry, oldest first
-OF_THE_SAMPLE = (  # shared by all retries of an item
-    "model",
-    "dataset",
-    "command",
-    "target",
-    "category",
-    "cluster",
-    "epoch",
-    "metadata",
-)
-# Of the facts of a verdict itself.
-DEFAULTS = {
-    each.name: None if each.default is msgspec.NODEFAULT else each.default
-    for each in fields(VerdictRecord)
-    if each.name in FACTS and each.name not in (*OF_THE_SAMPLE, "answered")
-}
 _ATTACHED_FROM_CHARS = 100  # longer texts are attachments, as in Inspect AI
 _SUMMARY_METADATA_CHARS = 1_000
 
 
+LAYOUT = 1  # version of what we add to a log
 _LAYOUT_VERSION = 2
 _MAX_NAME_CHARS = 80  # of a part of the name of a file
 _DEFLATE_LEVEL = 1  # half the usual time, files a tenth larger
@@ -191,7 +179,8 @@ class LogHead(msgspec.Struct, frozen=True):
         """Return the sample of one item, and its line in the summaries."""
         record = verdicts[-1].record
         replaced = [older.record for older in verdicts[:-1]]
-        output, said = _output(record)
+        output = _output(record)
+        times = _times(record)
         sample = Sample(
             command=record.command,
             target=record.target,
@@ -201,6 +190,9 @@ class LogHead(msgspec.Struct, frozen=True):
         uuid = text_id(
             self.run.run_id, record.model, record.dataset, sample.sample_id, record.epoch
         )
+        as_read = msgspec.convert({**times, "output": output}, InspectSample)
+        # Of the raw stop reason the reader knows the kind.
+        said = {**said_in(as_read), "stop_kind": stop_kind_of(record.stop_reason)}
         metadata = _metadata(record, said, replaced)
         common = {
             "id": sample.sample_id,
@@ -209,7 +201,7 @@ class LogHead(msgspec.Struct, frozen=True):
             "target": record.target,
             "scores": self._scores(verdicts[-1]),
             "model_usage": {record.model: output["usage"]} if "usage" in output else {},
-            **_times(record),
+            **times,
             "uuid": uuid,
         }
         messages = self._messages(uuid, record, output)
@@ -337,23 +329,19 @@ def _is_short(value: object) -> bool:
     return not isinstance(value, list | dict)
 
 
-def _output(record: VerdictRecord) -> tuple[JsonObject, JsonObject]:
-    """Return the output, and the facts that it and the times of the sample say."""
-    call_s = _seconds(record.latency_ms)
-    total_s = _seconds(record.total_ms)
-    output: JsonObject = {"model": "", "choices": [], **known({"time": call_s})}
-    said: JsonObject = {
-        "created_at": record.created_at,
-        "latency_ms": None if call_s is None else call_s * 1000,
-        "total_ms": None if total_s is None else total_s * 1000,
+def _output(record: VerdictRecord) -> JsonObject:
+    output: JsonObject = {
+        "model": "",
+        "choices": [],
+        **known({"time": _seconds(record.latency_ms)}),
     }
     if record.error_class is not None:
-        return output, said
+        return output
     text = record.completion or ""
-    kind = record.stop_kind
     model = record.returned_model or ""
     # Inspect AI's words are those of our kinds.
-    stop_reason = "unknown" if kind in (None, StopKind.OTHER) else kind
+    kind = record.stop_kind
+    stop_reason = "unknown" if kind in (None, StopKind.OTHER) else f"{kind}"
     message = {
         "role": "assistant",
         "content": text,
@@ -365,43 +353,34 @@ def _output(record: VerdictRecord) -> tuple[JsonObject, JsonObject]:
         "choices": [{"message": message, "stop_reason": stop_reason}],
         "completion": text,
     }
-    said |= {
-        "completion": text,
-        "stop_reason": stop_reason,
-        "stop_kind": stop_kind_of(record.stop_reason),
-        "returned_model": model,
-    }
     if record.refusal is not None:
-        output["error"] = said["refusal"] = record.refusal
-    usage, tokens = _usage(record)
-    if usage:
+        output["error"] = record.refusal
+    if usage := _usage(record):
         output["usage"] = usage
-    return output, said | tokens
+    return output
 
 
-def _usage(record: VerdictRecord) -> tuple[JsonObject, dict[str, int | None]]:
+def _usage(record: VerdictRecord) -> JsonObject:
     """Return the tokens in Inspect AI's meaning: input without the cache, output with reasoning."""
     given = record.input_tokens
-    generated = record.output_tokens or 0
-    parts = {
-        "cache_read_tokens": record.cache_read_tokens,
-        "cache_write_tokens": record.cache_write_tokens,
-        "reasoning_tokens": record.reasoning_tokens,
-    }
-    if {given, record.output_tokens, record.cost_usd, *parts.values()} == {None}:
-        return {}, {}
-    cached = (record.cache_read_tokens or 0) + (record.cache_write_tokens or 0)
+    generated = record.output_tokens
+    read = record.cache_read_tokens
+    written = record.cache_write_tokens
+    reasoning = record.reasoning_tokens
+    if {given, generated, read, written, reasoning, record.cost_usd} == {None}:
+        return {}
+    cached = (read or 0) + (written or 0)
     beside = max(0, (given or 0) - cached)
     usage = {
         "input_tokens": beside,
-        "output_tokens": generated,
-        "total_tokens": beside + cached + generated,
-        "input_tokens_cache_read": record.cache_read_tokens,
-        "input_tokens_cache_write": record.cache_write_tokens,
-        "reasoning_tokens": record.reasoning_tokens,
+        "output_tokens": generated or 0,
+        "total_tokens": beside + cached + (generated or 0),
+        "input_tokens_cache_read": read,
+        "input_tokens_cache_write": written,
+        "reasoning_tokens": reasoning,
         "total_cost": None if record.cost_usd is None else float(record.cost_usd),
     }
-    return known(usage), {"input_tokens": beside + cached, "output_tokens": generated, **parts}
+    return known(usage)
 
 
 def _metadata(

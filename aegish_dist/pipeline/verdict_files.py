@@ -31,8 +31,8 @@ from aegish_dist.errors import (
 )
 from aegish_dist.files import is_stream, replacing, replacing_in
 from aegish_dist.inputs.documents import load_pyarrow
-from aegish_dist.interchange.inspect_reader import InspectArchive
-from aegish_dist.interchange.inspect_writer import PREFIX, LogHead, write_inspect_log
+from aegish_dist.interchange.inspect_reader import PREFIX, InspectArchive
+from aegish_dist.interchange.inspect_writer import LogHead, write_inspect_log
 from aegish_dist.interchange.parquet_tables import records_schema, write_records
 from aegish_dist.interchange.record import (
     RecordChecker,
@@ -154,10 +154,10 @@ def _run_of(path: Path) -> object:
     """Return the run that a log was exported from; None for any other file."""
     try:
         with InspectArchive(path) as archive:
-            metadata = archive.header().part("eval").part("metadata")
+            _, header = archive.header()
     except DatasetError:
         return None
-    return metadata.values.get(f"{PREFIX}run_id")
+    return header.metadata.get(f"{PREFIX}run_id")
 
 
 def _epochs(of_sample: Iterable[ScoredRecord]) -> list[list[ScoredRecord]]:
