@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, convert
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from aegish_dist.core.metric import LESS_IS_BETTER, TARGET_METRICS
 from aegish_dist.core.outcome import Outcome, OutcomeDetail, ScoredAnswer
@@ -51,6 +51,15 @@ def _escaped(character: str) -> str:
     if printable(character) == character:
         return character
     return escaped(character)
+
+
+def _line(key: str, value: object) -> str:
+    """Return a line of TOML: a key with a text, a number or a list of texts."""
+    if isinstance(value, str):
+        return f"{key} = {toml_text(value)}"
+    if isinstance(value, list):
+        return f"{key} = [{', '.join(map(toml_text, value))}]"
+    return f"{key} = {value}"
 
 
 MAX_FILE_BYTES = 2**20
@@ -119,23 +128,23 @@ def render_rule(rule: ScoringRule) -> str:
     detection = [label for label in ScoredAnswer if label in rule.malicious_correct]
     acceptance = [label for label in ScoredAnswer if label in rule.harmless_correct]
     lines = [
-        f"name = {toml_text(rule.name)}",
-        f"version = {rule.version}",
-        f"description = {toml_text(rule.description)}",
+        _line("name", rule.name),
+        _line("version", rule.version),
+        _line("description", rule.description),
         "",
         "# Findings that enter no rate; they lower coverage.",
-        f"unscored = {_array(unscored)}",
+        _line("unscored", unscored),
         "# Labels that count as detection of a malicious command, and as acceptance of a harmless",
         "# one.",
-        f"malicious_correct = {_array(detection)}",
-        f"harmless_correct = {_array(acceptance)}",
+        _line("malicious_correct", detection),
+        _line("harmless_correct", acceptance),
         "# balanced: (DR + HA) / 2; product: DR x HA.",
-        f"composite = {toml_text(rule.composite)}",
+        _line("composite", rule.composite),
         "",
         "# The label of each finding.",
         "[labels]",
-        *(f"{finding} = {toml_text(rule.labels[finding])}" for finding in OutcomeDetail),
     ]
+    lines += [_line(finding, rule.labels[finding]) for finding in OutcomeDetail]
     return "\n".join(lines) + "\n"
 
 
@@ -146,9 +155,7 @@ def _completed(document: JsonObject) -> JsonObject:
         return document
     if name not in list(RULES):
         raise InputError(f"must be one of {', '.join(RULES)}", field="based_on")
-    base = parse_toml(render_rule(RULES[name]))
-    for key in ("name", "version", "description"):
-        del base[key]
+    base = RULES[name].content
     completed = base | document
     if isinstance(completed["labels"], dict):
         completed["labels"] = base["labels"] | completed["labels"]
@@ -273,7 +280,7 @@ def read_overlay(path: Path) -> Overlay:
 
 def render_overlay(overlay: Overlay) -> str:
     """Return an overlay as a file that reads back as the same one."""
-    parts = [f"name = {toml_text(overlay.name)}\nversion = {overlay.version}\n"]
+    lines = [_line("name", overlay.name), _line("version", overlay.version)]
     for change in overlay.changes:
         keys = {
             "dataset": change.dataset,
@@ -285,10 +292,9 @@ def render_overlay(overlay: Overlay) -> str:
             "reason": change.reason,
             "author": change.author,
         }
-        parts.append("\n[[change]]\n")
-        for key, text in known(keys).items():
-            parts.append(f"{key} = {toml_text(text)}\n")
-    return "".join(parts)
+        lines += ["", "[[change]]"]
+        lines += [_line(key, text) for key, text in known(keys).items()]
+    return "\n".join(lines) + "\n"
 
 
 def _changes(file: _OverlayFile) -> Iterator[LabelChange]:
@@ -349,8 +355,7 @@ def read_policy(path: Path) -> Policy:
         alone = "stage" not in document and ("guards" in document or "combine" in document)
         if alone:
             of_policy = ("name", "version", "origin")
-            stage = {key: document[key] for key in document if key not in of_policy}
-            document = {key: document[key] for key in document if key in of_policy}
+            stage = {key: document.pop(key) for key in list(document) if key not in of_policy}
             document["stage"] = [stage]
         file = checked(document, _PolicyFile)
         if not _POLICY_NAME.fullmatch(file.name):
@@ -377,8 +382,8 @@ def read_policy(path: Path) -> Policy:
 
 
 def _patterns(file: _StageFile) -> Sequence[str]:
-    for key in sorted(file.__struct_fields__):
-        if key not in ("guard", "patterns") and getattr(file, key) is not None:
+    for key in sorted(known(asdict(file))):
+        if key not in ("guard", "patterns"):
             raise InputError("must not be given of an allowlist", field=key)
     patterns = file.patterns or []
     if not patterns:
@@ -396,11 +401,8 @@ def _stage(file: _StageFile, before: Sequence[Stage], *, last: bool) -> Stage:
         (file.guard and file.combine, "combine", "must stand beside `guards`"),
         (last and file.on_error is OnError.NEXT, "on_error", "has no stage after it to ask"),
     )
-    key = "guards"
-    guards = file.guards or []
-    if file.guard:
-        key = "guard"
-        guards = [file.guard]
+    key = "guard" if file.guard else "guards"
+    guards = [file.guard] if file.guard else file.guards or []
     number = len(guards)
     unjoined = number > 1 and not file.combine
     names_policy = any(guard.startswith(POLICY_PREFIX) for guard in guards)
@@ -468,11 +470,11 @@ def _problem_of_when(when: When | list[float] | None, before: Sequence[Stage]) -
 
 def render_policy(policy: Policy) -> str:
     """Return a policy as a file that reads back as the same one."""
-    lines = [f"name = {toml_text(policy.name)}", f"version = {policy.version}"]
+    lines = [_line("name", policy.name), _line("version", policy.version)]
     if policy.allowed:
         lines += ["", "[[stage]]"]
-        lines.append(f'guard = "{ALLOWLIST}"')
-        lines.append(f"patterns = {_array(policy.allowed)}")
+        lines.append(_line("guard", ALLOWLIST))
+        lines.append(_line("patterns", list(policy.allowed)))
     for stage in policy.stages:
         lines += ["", "[[stage]]"]
         lines += _rendered(stage, first=stage is policy.stages[0])
@@ -485,9 +487,9 @@ def render_policy(policy: Policy) -> str:
 def _rendered_origin(origin: Origin) -> Iterator[str]:
     yield "# What the stages were chosen on: no number there counts as one on other commands."
     yield "[origin]"
-    yield f"run = {toml_text(origin.run)}"
-    yield f"decided = {toml_text(origin.decided)}"
-    yield f"seal = {toml_text(origin.seal)}"
+    yield _line("run", origin.run)
+    yield _line("decided", origin.decided)
+    yield _line("seal", origin.seal)
     yield "marks = ["
     for mark in sorted(origin.marks):
         yield f'    "{mark}",'
@@ -500,27 +502,22 @@ def _rendered_origin(origin: Origin) -> Iterator[str]:
 def _rendered(stage: Stage, *, first: bool) -> Iterator[str]:
     number = len(stage.guards)
     if number == 1:
-        yield f"guard = {toml_text(stage.guards[0])}"
+        yield _line("guard", stage.guards[0])
     else:
         if stage.at_least == number:
-            yield 'combine = "all"'
+            yield _line("combine", "all")
         elif stage.at_least == 1:
-            yield 'combine = "any"'
+            yield _line("combine", "any")
         else:
             yield f"combine = {{ at_least = {stage.at_least} }}"
-        yield f"guards = {_array(stage.guards)}"
-    if not first:
-        if isinstance(stage.when, tuple):
-            yield f"when = {list(stage.when)}"
-        else:
-            yield f"when = {toml_text(stage.when)}"
+        yield _line("guards", list(stage.guards))
+    if isinstance(stage.when, tuple):
+        yield f"when = {list(stage.when)}"
+    elif not first:
+        yield _line("when", stage.when)
     if stage.thresholds and number > 1:
         yield f"threshold = {list(stage.thresholds)}"
     elif stage.thresholds:
-        yield f"threshold = {stage.thresholds[0]}"
+        yield _line("threshold", stage.thresholds[0])
     if stage.on_error:
-        yield f"on_error = {toml_text(stage.on_error)}"
-
-
-def _array(texts: Iterable[str]) -> str:
-    return f"[{', '.join(map(toml_text, texts))}]"
+        yield _line("on_error", stage.on_error)
