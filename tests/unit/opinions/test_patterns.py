@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import convert
 
 from aegish_dist.core.outcome import Outcome
-from aegish_dist.core.output import OUTPUT_KINDS, Label
+from aegish_dist.core.output import Label, Output
 from aegish_dist.core.text import clean_text
 from aegish_dist.core.verdict import Completion
 from aegish_dist.opinions.mapping import (
@@ -73,7 +74,7 @@ def test_no_answer_of_a_mebibyte_stops_a_pattern() -> None:
 
 
 def test_no_answer_of_a_mebibyte_stops_a_ready_format() -> None:
-    assert_answers_are_read(", ".join(repr(OUTPUT_KINDS[each]()) for each in PUBLISHED))
+    assert_answers_are_read(", ".join(repr(convert({"kind": each}, Output)) for each in PUBLISHED))
 
 
 @pytest.mark.parametrize(
@@ -202,7 +203,7 @@ def published(kind: Any, answer: str) -> tuple[Outcome | None, str | None]:
 @given(st.sampled_from([*PUBLISHED]), st.lists(FRAGMENTS, max_size=7).map("".join))
 def test_ready_formats_read_every_answer_as_before(kind: Any, answer: str) -> None:
     action, reason = published(kind, answer)
-    found = read(OUTPUT_KINDS[kind](), Completion(answer))
+    found = read(convert({"kind": kind}, Output), Completion(answer))
     assert found.action is action
     assert found.reason == (clean_text(reason) if reason else None)
 
