@@ -77,29 +77,29 @@ T = TypeVar("T")
 R = TypeVar("R", bound=Struct)
 
 
-class Problem(Struct, frozen=True):
+class LoggedError(Struct, frozen=True):
     message: str = ""
 
 
-class Part(Struct, frozen=True):
+class LoggedPart(Struct, frozen=True):
     type: str = ""
     text: str = ""
 
 
-Content = str | list[Part]
+Content = str | list[LoggedPart]
 
 
-class Message(Struct, frozen=True):
+class LoggedMessage(Struct, frozen=True):
     role: str = ""
     content: Content | None = None
 
 
-class Choice(Struct, frozen=True):
-    message: Message = Message()
+class LoggedChoice(Struct, frozen=True):
+    message: LoggedMessage = LoggedMessage()
     stop_reason: str | None = None
 
 
-class TokenUsage(Struct, frozen=True):
+class LoggedUsage(Struct, frozen=True):
     input_tokens: Tokens | None = None
     output_tokens: Tokens | None = None
     total_tokens: Tokens | None = None
@@ -113,15 +113,15 @@ class TokenUsage(Struct, frozen=True):
         return (self.input_tokens_cache_read or 0) + (self.input_tokens_cache_write or 0)
 
 
-class Output(Struct, frozen=True):
+class LoggedOutput(Struct, frozen=True):
     model: str = ""
-    choices: list[Choice] = []
-    usage: TokenUsage = TokenUsage()
+    choices: list[LoggedChoice] = []
+    usage: LoggedUsage = LoggedUsage()
     time: Seconds | None = None
     error: str | None = None
 
 
-class Labels(Struct, frozen=True):
+class LoggedLabels(Struct, frozen=True):
     """Those metadata of a sample that have a meaning here."""
 
     dataset: Name = ""
@@ -130,34 +130,34 @@ class Labels(Struct, frozen=True):
     cluster: Name = ""
 
 
-class ScoreMetadata(Struct, frozen=True):
+class LoggedExpectation(Struct, frozen=True):
     expected: str = ""
 
 
-class Score(Struct, frozen=True):
-    metadata: ScoreMetadata = ScoreMetadata()
+class LoggedScore(Struct, frozen=True):
+    metadata: LoggedExpectation = LoggedExpectation()
 
 
-class Limit(Struct, frozen=True):
+class LoggedLimit(Struct, frozen=True):
     type: str = ""
 
 
 class InspectSample(Struct):
     """What is read of a sample; any field may be missing."""
 
-    input: str | list[Message] = ""
+    input: str | list[LoggedMessage] = ""
     target: Any = None
     epoch: Number = 1
     metadata: JsonObject = {}
     attachments: JsonObject = {}
-    output: Output = Output()
-    scores: dict[str, Score] = {}
+    output: LoggedOutput = LoggedOutput()
+    scores: dict[str, LoggedScore] = {}
     completed_at: Moment | None = None
     total_time: Seconds | None = None
     working_time: Seconds | None = None
-    error: Problem | None = None
-    error_retries: list[Problem] = []
-    limit: Limit = Limit()
+    error: LoggedError | None = None
+    error_retries: list[LoggedError] = []
+    limit: LoggedLimit = LoggedLimit()
 
 
 class Evaluation(Struct, frozen=True):
@@ -416,7 +416,7 @@ def _log(location: Location, evaluation: Evaluation) -> Log:
 
 def _exported(location: Location, sample: InspectSample, model: str) -> Iterable[VerdictRecord]:
     """Return the verdicts of a sample that was exported here, the replaced ones first."""
-    labels = location.checked(known(sample.metadata), Labels, "metadata")
+    labels = location.checked(known(sample.metadata), LoggedLabels, "metadata")
     of_sample = {
         "model": model,
         "dataset": label(labels.dataset),
@@ -447,7 +447,7 @@ def said_in(sample: InspectSample) -> JsonObject:
             "refusal": output.error,
             "returned_model": output.model,
         }
-        if output.usage != TokenUsage():
+        if output.usage != LoggedUsage():
             said |= _exported_tokens(output.usage)
     return said
 
@@ -481,7 +481,7 @@ def _records_in(
 
 
 def _record(location: Location, sample: InspectSample, log: Log) -> VerdictRecord:
-    labels = location.checked(known(sample.metadata), Labels, "metadata")
+    labels = location.checked(known(sample.metadata), LoggedLabels, "metadata")
     call_ms, working_ms, total_ms = map(_milliseconds, _times(sample))
     answered_at = sample.completed_at and moment(sample.completed_at, "completed_at")
     command = _unwrapped(_input_text(sample))
@@ -592,7 +592,7 @@ def _answer(sample: InspectSample, model: str) -> JsonObject:
     return {"completion": None, "answered": True, **_tokens(output.usage, model)}
 
 
-def _tokens(usage: TokenUsage, model: str) -> dict[str, int | None]:
+def _tokens(usage: LoggedUsage, model: str) -> dict[str, int | None]:
     """Bring the tokens to one meaning: input with those of the cache, output with reasoning.
 
     Providers and versions of Inspect AI differ in both, and the total tells: Anthropic's input
@@ -610,7 +610,7 @@ def _tokens(usage: TokenUsage, model: str) -> dict[str, int | None]:
     return {"input_tokens": given, "output_tokens": generated, **_parts_of_tokens(usage)}
 
 
-def _exported_tokens(usage: TokenUsage) -> dict[str, int | None]:
+def _exported_tokens(usage: LoggedUsage) -> dict[str, int | None]:
     """Undo what the export did: it writes the input without the cache."""
     return {
         "input_tokens": (usage.input_tokens or 0) + usage.cached,
@@ -619,7 +619,7 @@ def _exported_tokens(usage: TokenUsage) -> dict[str, int | None]:
     }
 
 
-def _parts_of_tokens(usage: TokenUsage) -> dict[str, int | None]:
+def _parts_of_tokens(usage: LoggedUsage) -> dict[str, int | None]:
     return {
         "reasoning_tokens": usage.reasoning_tokens,
         "cache_read_tokens": usage.input_tokens_cache_read,
