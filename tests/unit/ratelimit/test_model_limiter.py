@@ -3,8 +3,9 @@
 import asyncio
 import gc
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
+from typing import Any
 from weakref import ref
 
 import pytest
@@ -64,6 +65,11 @@ class FakeFleet:
             raise lease
         return lease
 
+    @property
+    def reported_usd(self) -> int:
+        """Sum of what runs have spent, by all requests."""
+        return sum(run.spent for ask in self.requests for run in ask.runs)
+
     async def spent_by(self, run_id: str) -> dict[str, int]:
         return self.spent
 
@@ -98,6 +104,37 @@ async def entered(limiter: ModelLimiter, run_id: str = "run", number: int = 1) -
     return list(await asyncio.wait_for(asyncio.gather(*entries), 10))
 
 
+def waiting_call(limiter: ModelLimiter) -> asyncio.Task[Permit]:
+    return asyncio.create_task(limiter.acquire("run", ONE))
+
+
+def dear_call(limiter: ModelLimiter) -> Coroutine[Any, Any, Permit]:
+    """Ask for a call of a run with a cap."""
+    return limiter.acquire("dear", ONE, Budget(run_cap=1))
+
+
+async def refused(limiter: ModelLimiter) -> None:
+    with pytest.raises(OverBudgetError):
+        await dear_call(limiter)
+
+
+def answered(limiter: ModelLimiter, permit: Permit) -> None:
+    """End a call of which neither tokens nor cost are known."""
+    limiter.succeeded(permit, tokens=None, cost=None)
+
+
+async def missed_deadline(limiter: ModelLimiter, permit: Permit) -> None:
+    await limiter.failed(permit, ErrorClass.DEADLINE, None, "no")
+
+
+def done(entries: Iterable[asyncio.Task[Permit]]) -> int:
+    return sum(entry.done() for entry in entries)
+
+
+def now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
 async def test_an_unlimited_model_costs_few_round_trips() -> None:
     """Calls begin without asking: 2,000 in ten seconds ask twice a second, and all is reported."""
     async with limited(FREE) as (fleet, limiter):
@@ -115,25 +152,24 @@ async def test_permits_are_counted() -> None:
     second = replace(FREE, metered=True, permits=3, wait_s=0.5, rate=4.0)
     first = replace(second, limited=True, permits=2)
     async with limited(first, second) as (fleet, limiter):
-        loop = asyncio.get_running_loop()
-        entries = [asyncio.create_task(limiter.acquire("run", ONE)) for _ in range(5)]
-        started = loop.time()
+        entries = [waiting_call(limiter) for _ in range(5)]
+        started = now_s()
         await asyncio.sleep(0.1)
-        assert sum(entry.done() for entry in entries) == 2
+        assert done(entries) == 2
         for permit in await asyncio.gather(*entries):
             limiter.release(permit)
-        assert 0.5 <= loop.time() - started <= 0.6
+        assert 0.5 <= now_s() - started <= 0.6
     assert [(ask.held, ask.waiting) for ask in fleet.requests[:2]] == [(0, 5), (2, 3)]
 
 
 async def test_slots_bound_the_calls_in_flight() -> None:
     async with limited(replace(FREE, slots=2)) as (fleet, limiter):
         first, second = await entered(limiter, number=2)
-        third = asyncio.create_task(limiter.acquire("run", ONE))
+        third = waiting_call(limiter)
         await asyncio.sleep(0.05)
         asked = len(fleet.requests)
         assert not third.done()
-        limiter.succeeded(first, tokens=None, cost=None)
+        answered(limiter, first)
         await asyncio.sleep(0)
         assert third.done()
         assert len(fleet.requests) == asked
@@ -146,10 +182,10 @@ async def test_a_lease_ends() -> None:
     async with limited(FREE, away, away, away, away, away, away, FREE) as (fleet, limiter):
         (permit,) = await entered(limiter)
         await asyncio.sleep(5)
-        late = asyncio.create_task(limiter.acquire("run", ONE))
+        late = waiting_call(limiter)
         await asyncio.sleep(0.5)
         assert not late.done()
-        limiter.succeeded(permit, tokens=None, cost=None)
+        answered(limiter, permit)
         limiter.release(await asyncio.wait_for(late, 30))
     heard = fleet.requests[7:]
     assert sum(ask.report.answers for ask in heard) == 1
@@ -158,40 +194,39 @@ async def test_a_lease_ends() -> None:
 async def test_a_failure_is_reported_at_once() -> None:
     async with limited(FREE, FREE, replace(PARKED, wait_s=1.0)) as (fleet, limiter):
         first, second = await entered(limiter, number=2)
-        started = asyncio.get_running_loop().time()
+        started = now_s()
         await limiter.failed(first, ErrorClass.SERVER, None, "no")
         assert not limiter.answers.evidence(0).circuit_open
         await limiter.failed(second, ErrorClass.SERVER, None, "no")
         assert limiter.answers.evidence(0).circuit_open
-        assert asyncio.get_running_loop().time() - started < 0.1
+        assert now_s() - started < 0.1
     assert [ask.report.failures for ask in fleet.requests[:3]] == [0, 1, 1]
 
 
 async def test_a_failure_waits_for_an_answer_to_a_later_call() -> None:
     async with limited(FREE) as (_, limiter):
-        loop = asyncio.get_running_loop()
         earlier, failed, later = await entered(limiter, number=3)
-        await limiter.failed(failed, ErrorClass.DEADLINE, None, "no")
-        limiter.succeeded(earlier, tokens=None, cost=None)
+        await missed_deadline(limiter, failed)
+        answered(limiter, earlier)
         assert limiter.answers.evidence(failed.number).answered is None
         watching = asyncio.create_task(limiter.answers.wait(failed.number))
         await asyncio.sleep(3)
         assert not watching.done()
-        limiter.succeeded(later, tokens=None, cost=None)
+        answered(limiter, later)
         assert (await watching).answered
-        assert limiter.answers.evidence(failed.number, loop.time() - 1).answered
+        assert limiter.answers.evidence(failed.number, now_s() - 1).answered
         await asyncio.sleep(2)
-        assert not limiter.answers.evidence(failed.number, loop.time() - 1).answered  # too long ago
+        assert not limiter.answers.evidence(failed.number, now_s() - 1).answered  # too long ago
         assert not limiter.answers.evidence(later.number).answered
-        started = loop.time()
+        started = now_s()
         assert (await limiter.answers.wait(later.number)).answered is False
-        assert 2 <= loop.time() - started <= 2.5
+        assert 2 <= now_s() - started <= 2.5
 
 
 async def test_a_failure_does_not_wait_for_ever() -> None:
     async with limited(FREE) as (fleet, limiter):
         failed, other = await entered(limiter, number=2)
-        await limiter.failed(failed, ErrorClass.DEADLINE, None, "no")
+        await missed_deadline(limiter, failed)
         prefetch_target = limiter.prefetch_target
         watching = [asyncio.create_task(limiter.answers.wait(failed.number)) for _ in range(2)]
         await asyncio.sleep(59)
@@ -207,16 +242,16 @@ async def test_a_failure_does_not_wait_for_ever() -> None:
         found = watching[-1].result()
         assert (found.circuit_open, found.failed_probes) == (True, 3)
         assert limiter.local.lease.reason == "no key"
-        started = asyncio.get_running_loop().time()
+        started = now_s()
         await limiter.answers.hold(5)
-        assert asyncio.get_running_loop().time() == started
+        assert now_s() == started
         limiter.release(other)
 
 
 async def test_closing_ends_a_watch() -> None:
     async with limited(FREE) as (_, limiter):
         failed, other = await entered(limiter, number=2)
-        await limiter.failed(failed, ErrorClass.DEADLINE, None, "no")
+        await missed_deadline(limiter, failed)
         watching = asyncio.create_task(limiter.answers.wait(failed.number))
         await asyncio.sleep(1)
         limiter.close()
@@ -227,13 +262,13 @@ async def test_closing_ends_a_watch() -> None:
 
 async def test_a_parked_model_keeps_few_items() -> None:
     async with limited(PARKED) as (_, limiter):
-        entries = [asyncio.create_task(limiter.acquire("run", ONE)) for _ in range(5)]
+        entries = [waiting_call(limiter) for _ in range(5)]
         await asyncio.sleep(0.1)
         assert [entry.done() for entry in entries] == [False] * PREFETCH.probers + [True] * 3
-        started = asyncio.get_running_loop().time()
+        started = now_s()
         with pytest.raises(ItemShedError):
             await limiter.acquire("run", ONE)
-        assert asyncio.get_running_loop().time() - started == pytest.approx(1.0)
+        assert now_s() - started == pytest.approx(1.0)
         assert limiter.prefetch_target == PREFETCH.probers
         limiter.close()
         results = await asyncio.gather(*entries, return_exceptions=True)
@@ -245,7 +280,7 @@ async def test_a_model_is_called_parked_after_two_probes() -> None:
     said = replace(PARKED, reason="HTTP 401: no", probe_at=1_795_435_200.0)
     leases = (replace(said, failed_probes=probes) for probes in (1, 2))
     async with limited(*leases) as (_, limiter):
-        waiting = asyncio.create_task(limiter.acquire("run", ONE))
+        waiting = waiting_call(limiter)
         await asyncio.sleep(0.1)
         assert limiter.why_parked is None
         await asyncio.sleep(1.5)
@@ -263,7 +298,7 @@ async def test_money_is_asked_of_the_store() -> None:
         budget = Budget(run_cap=100)
         entries = [asyncio.create_task(limiter.acquire("run", ONE, budget)) for _ in range(3)]
         await asyncio.sleep(0.05)
-        assert sum(entry.done() for entry in entries) == 2
+        assert done(entries) == 2
         assert fleet.requests[1].runs[0].stored == StoredCost(30, {"lab/guard": 30})
         for permit in await asyncio.gather(*entries[:2]):
             limiter.succeeded(permit, tokens=None, cost=7)
@@ -277,7 +312,7 @@ async def test_a_run_over_budget() -> None:
         with capture_logs() as logs:
             for _ in range(2):
                 with pytest.raises(OverBudgetError):
-                    await limiter.acquire("dear", ONE, Budget(run_cap=1))
+                    await dear_call(limiter)
         # Embedded runs say it in a sentence, and show warnings.
         assert {(each["event"], each["log_level"]) for each in logs} == {
             ("run_over_budget", "info")
@@ -292,13 +327,12 @@ async def test_a_raised_cap() -> None:
     leases = [replace(FREE, runs=(run,)) for run in (over, one, over, two)]
     async with limited(*leases) as (fleet, limiter):
         fleet.budget = Budget(run_cap=2)
-        limiter.release(await asyncio.wait_for(limiter.acquire("dear", ONE, Budget(run_cap=1)), 5))
+        limiter.release(await asyncio.wait_for(dear_call(limiter), 5))
         fleet.leases[:] = leases[2:]
-        with pytest.raises(OverBudgetError):
-            await limiter.acquire("dear", ONE, Budget(run_cap=1))
+        await refused(limiter)
         assert [run for run, _ in await limiter.over_budget()] == ["dear"]
         fleet.budget = Budget(run_cap=3)
-        entries = (limiter.acquire("dear", ONE, Budget(run_cap=1)) for _ in range(2))
+        entries = (dear_call(limiter) for _ in range(2))
         for permit in await asyncio.wait_for(asyncio.gather(*entries), 5):
             limiter.release(permit)
         assert await limiter.over_budget() == []
@@ -309,7 +343,7 @@ async def test_a_raised_cap() -> None:
 async def test_a_cancelled_call_takes_no_slot() -> None:
     async with limited(replace(FREE, slots=1)) as (_, limiter):
         (first,) = await entered(limiter)
-        waiting = [asyncio.create_task(limiter.acquire("run", ONE)) for _ in range(2)]
+        waiting = [waiting_call(limiter) for _ in range(2)]
         await asyncio.sleep(0.01)
         limiter.release(first)
         waiting[0].cancel()  # in the moment in which it was let through
@@ -352,7 +386,7 @@ def test_an_ending_loop_ends_the_renewal() -> None:
         )
         limiter = fleet.limiter()
         (permit,) = await entered(limiter)
-        limiter.succeeded(permit, tokens=None, cost=None)
+        answered(limiter, permit)
 
     run_virtually(run())
     assert problems == []
@@ -363,7 +397,7 @@ async def test_the_last_report_of_a_fleet_without_limiter() -> None:
         first, second = await entered(limiter, number=2)
         limiter.close()
         await asyncio.sleep(30)
-        limiter.succeeded(first, tokens=None, cost=None)
+        answered(limiter, first)
         await limiter.failed(second, ErrorClass.SERVER, None, "no")
         await asyncio.wait_for(limiter.finish(), 30)
         asked = len(fleet.requests)
@@ -375,12 +409,12 @@ async def test_the_last_report_of_a_fleet_without_limiter() -> None:
 async def test_a_run_without_cap_does_not_wait_for_money() -> None:
     nothing_left = RunLease("dear", 0, over=False, unknown=False)
     async with limited(replace(FREE, runs=(nothing_left,))) as (_, limiter):
-        dear = asyncio.create_task(limiter.acquire("dear", ONE, Budget(run_cap=1)))
+        dear = asyncio.create_task(dear_call(limiter))
         await asyncio.sleep(0.1)
-        started = asyncio.get_running_loop().time()
+        started = now_s()
         for permit in await entered(limiter, "cheap", number=5):
             limiter.release(permit)
-        assert asyncio.get_running_loop().time() == started
+        assert now_s() == started
         dear.cancel()
 
 
@@ -388,13 +422,13 @@ async def test_an_unused_probe_is_reported() -> None:
     probe = replace(PARKED, permits=1, probe=True, wait_s=0.5)
     async with limited(probe, PARKED, probe, PARKED, slots=1) as (fleet, limiter):
         fleet.semaphore.acquire("lab/other")
-        entry = asyncio.create_task(limiter.acquire("run", ONE))
+        entry = waiting_call(limiter)
         await asyncio.sleep(0.6)
         fleet.semaphore.release("lab/other")
         permit = await asyncio.wait_for(entry, 5)
         assert permit.probe
         await asyncio.sleep(2)
-        limiter.succeeded(permit, tokens=None, cost=None)
+        answered(limiter, permit)
     assert [ask.probing for ask in fleet.requests[:4]] == [False, False, False, True]
     assert not fleet.requests[-1].probing
 
@@ -416,7 +450,7 @@ async def test_failures_that_cost(error_class: ErrorClass, cost: int, tokens: in
         permit = await limiter.acquire("run", ONE, Budget(run_cap=100))
         fleet.leases = [replace(FREE, runs=(enough,) if cost else ()), FREE]
         await limiter.failed(permit, error_class, None, "no")
-    assert sum(run.spent for ask in fleet.requests for run in ask.runs) == cost
+    assert fleet.reported_usd == cost
     assert sum(ask.report.tokens for ask in fleet.requests) == tokens
 
 
@@ -424,11 +458,10 @@ async def test_a_run_forgotten_while_the_store_is_asked() -> None:
     """An item that asked for a raised cap meanwhile is called all the same, and its cost reported."""
     over, enough = (RunLease("dear", n, over=n == 0, unknown=False) for n in (0, 9))
     async with limited(replace(FREE, runs=(over,)), FREE) as (fleet, limiter):
-        with pytest.raises(OverBudgetError):
-            await limiter.acquire("dear", ONE, Budget(run_cap=1))
+        await refused(limiter)
         fleet.budget = Budget(run_cap=2)
         fleet.budget_after_s = 5.0
-        late = asyncio.create_task(limiter.acquire("dear", ONE, Budget(run_cap=1)))
+        late = asyncio.create_task(dear_call(limiter))
         await asyncio.sleep(0)
         for number in range(IDLE_QUEUES):
             (permit,) = await entered(limiter, f"run{number}")
@@ -438,7 +471,7 @@ async def test_a_run_forgotten_while_the_store_is_asked() -> None:
         permit = await asyncio.wait_for(late, 5)
         fleet.leases = [replace(FREE, runs=(enough,)), FREE]
         limiter.succeeded(permit, tokens=None, cost=3)
-    assert sum(run.spent for ask in fleet.requests for run in ask.runs) == 3
+    assert fleet.reported_usd == 3
 
 
 async def test_ended_runs_are_forgotten() -> None:
@@ -447,7 +480,7 @@ async def test_ended_runs_are_forgotten() -> None:
         for number in range(3 * IDLE_QUEUES):
             (permit,) = await entered(limiter, f"run{number}")
             queues.append(ref(permit.run))
-            limiter.succeeded(permit, tokens=None, cost=None)
+            answered(limiter, permit)
         del permit
         await asyncio.sleep(3)
         gc.collect()
@@ -457,10 +490,9 @@ async def test_ended_runs_are_forgotten() -> None:
 async def test_closing_while_the_store_is_asked() -> None:
     over = RunLease("dear", 0, over=True, unknown=False)
     async with limited(replace(FREE, runs=(over,)), FREE) as (fleet, limiter):
-        with pytest.raises(OverBudgetError):
-            await limiter.acquire("dear", ONE, Budget(run_cap=1))
+        await refused(limiter)
         fleet.budget = Budget(run_cap=2)
-        late = asyncio.create_task(limiter.acquire("dear", ONE, Budget(run_cap=1)))
+        late = asyncio.create_task(dear_call(limiter))
         await asyncio.sleep(0)
         limiter.close()
         with pytest.raises(ShuttingDownError):
@@ -491,7 +523,7 @@ async def test_the_newest_run_decides_the_limits() -> None:
     arms = [f"lab/guard#{'low' if n % 2 else 'a'}" for n in range(20)]
     entries = [asyncio.create_task(limiter.acquire("0a", ONE, contender=arm)) for arm in arms]
     await asyncio.sleep(0.1)
-    assert sum(entry.done() for entry in entries) == 5  # of all arms together, which take turns
+    assert done(entries) == 5  # of all arms together, which take turns
     assert sum(limiters.waiting("0a", arm).limiter for arm in {*arms}) == 15
     assert {limiters.waiting("0a", arm).limiter for arm in {*arms}} == {7, 8}
     for entry in entries[:5]:
