@@ -304,6 +304,10 @@ def changes(house: House) -> Iterator[str]:
             budget = known.get(key, Budget(0, 0, ""))
             if number != budget.now:
                 yield f"{table} of {key}: {number:,} of {budget.now:,}"
+    yield from offence_changes(house)
+
+
+def offence_changes(house: House) -> Iterator[str]:
     for kind in OFFENCES:
         listed, found = house.offences.get(kind, {}), offences_by_module(kind)
         for name in sorted({*listed, *found}):

@@ -9,15 +9,13 @@ import inspect
 import textwrap
 from collections.abc import Iterator
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 from kombu.transport import virtual
 
-import aegish_dist
-import workers
+from tests.house import parsed, product
 
-PACKAGES = (Path(aegish_dist.__file__).parent / "broker", Path(workers.__file__).parent)
+PACKAGES = ("aegish_dist.broker.", "workers.")
 UPSTREAM = ("kombu.", "celery.", "billiard.")
 OWN_BASES = {"StartStopStep"}  # documented in full: Celery's guide says how to write a step
 
@@ -72,11 +70,9 @@ def _settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sources() -> Iterator[tuple[str, ast.Module]]:
-    for package in PACKAGES:
-        parents = ("workers",) if package.name == "workers" else ("aegish_dist", package.name)
-        for path in sorted(package.glob("*.py")):
-            if not path.stem.startswith("__"):
-                yield ".".join([*parents, path.stem]), ast.parse(path.read_text(encoding="utf-8"))
+    for name, path in product().items():
+        if name.startswith(PACKAGES) and not path.stem.startswith("__"):
+            yield name, parsed(path)
 
 
 def subclasses() -> Iterator[tuple[ast.ClassDef, type]]:
