@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,8 +30,9 @@ DEADLINE_S = 120.0  # for a whole run or process; beside other work a worker beg
 LOG_CHARS = 20_000  # characters of the workers' log that a failed test shows
 
 
-def aegish_dist(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "aegish_dist", *arguments]
+def aegish_dist(line: str, *words: str) -> list[str]:
+    """Return a command from a line as a user types it, and further words, each as it is."""
+    return [sys.executable, "-m", "aegish_dist", *shlex.split(line), *words]
 
 
 BATCH_SERVER = [sys.executable, "-m", "tests.batch_server"]
@@ -46,10 +48,12 @@ def environment(**settings: object) -> dict[str, str]:
     return os.environ | variables(**settings)
 
 
-def run(env: Mapping[str, str], *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+def run(
+    env: Mapping[str, str], line: str, *words: str, code: int = 0
+) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, which has to be with this exit code."""
     done = subprocess.run(
-        aegish_dist(*arguments),
+        aegish_dist(line, *words),
         env=env,
         capture_output=True,
         encoding="utf-8",
@@ -60,15 +64,15 @@ def run(env: Mapping[str, str], *arguments: str, code: int = 0) -> subprocess.Co
     return done
 
 
-def run_json(env: Mapping[str, str], *arguments: str, code: int = 0) -> Any:
-    return json.loads(run(env, *arguments, "--json", code=code).stdout)
+def run_json(env: Mapping[str, str], line: str, *words: str, code: int = 0) -> Any:
+    return json.loads(run(env, line, *words, "--json", code=code).stdout)
 
 
 @contextmanager
-def started(env: Mapping[str, str], *arguments: str) -> Iterator["subprocess.Popen[str]"]:
+def started(env: Mapping[str, str], line: str) -> Iterator["subprocess.Popen[str]"]:
     """Start a command in a session of its own, as from a terminal; kill it at the end."""
     with subprocess.Popen(
-        aegish_dist(*arguments),
+        aegish_dist(line),
         env=env,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -171,11 +175,13 @@ class Cluster:
         with self.engine.connect() as connection:
             return connection.scalar(text(query))
 
-    def submit(self, *models: str, limit: int, options: tuple[str, ...] = ()) -> str:
-        asked = ["--models", ",".join(models), "--dataset", "harmless", "--limit", str(limit)]
-        # Tests count calls, and have models fail from the first one on.
-        asked.append("--skip-preflight")
-        run_id: str = run_json(self.env, "submit", *asked, *options)["run_id"]
+    def submit(self, *models: str, limit: int, options: str = "") -> str:
+        """Submit a run about harmless commands.
+
+        Tests count calls, and have models fail from the first one on: none is asked beforehand.
+        """
+        asked = f"--models {','.join(models)} --dataset harmless --limit {limit}"
+        run_id: str = run_json(self.env, f"submit {asked} --skip-preflight {options}")["run_id"]
         return run_id
 
     def resume(self, run_id: str) -> int:

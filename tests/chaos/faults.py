@@ -273,7 +273,7 @@ def _reach_cap(drill: Drill) -> None:
     assert cap is not None
     assert 0 < status.missing < drill.planned
     assert billed <= cap, f"{billed} USD spent, {cap} allowed"
-    run(fleet.direct, "resume", "--run-id", drill.run_id, "--max-cost", "100")
+    run(fleet.direct, "resume --run-id", drill.run_id, "--max-cost", "100")
 
 
 def _wait_for(drill: Drill, what: Callable[[RunStatus], bool]) -> None:
@@ -306,7 +306,7 @@ def _long_wait(drill: Drill) -> None:
 def _wrong_key(drill: Drill) -> None:
     _trouble(drill, Trouble.KEY_REFUSED, 5)
     if drill.outcomes().get("API_ERROR"):
-        run(drill.fleet.direct, "retry", "--run-id", drill.run_id, "--outcome", "API_ERROR")
+        run(drill.fleet.direct, "retry --run-id", drill.run_id, "--outcome", "API_ERROR")
     _resume(drill)
 
 

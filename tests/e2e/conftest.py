@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import Cluster, Simulator
+from tests.cluster import Cluster, Simulator, environment
 
 
 @pytest.fixture
@@ -26,3 +26,9 @@ def instant(cluster: Cluster) -> None:
 def simulator(tmp_path: Path) -> Iterator[Simulator]:
     with Simulator(tmp_path) as prepared:
         yield prepared
+
+
+@pytest.fixture
+def alone(home: Path, simulator: Simulator) -> dict[str, str]:
+    """The settings of commands without servers: the store and a worker are inside each of them."""
+    return environment(home=home, catalog=simulator.catalog, concurrency=20)

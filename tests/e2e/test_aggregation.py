@@ -43,14 +43,14 @@ def test_a_complete_run_is_aggregated(cluster: Cluster) -> None:
     """The snapshot is there within seconds, made once by one of the workers, and is shown."""
     workers = [cluster.start_worker() for _ in range(2)]
     cluster.wait_for_workers(len(workers))
-    asked = ("--models", ",".join(MODELS), "--dataset", "harmless", "--limit", "40")
+    asked = f"--models {','.join(MODELS)} --dataset harmless --limit 40 --skip-preflight --wait"
 
-    submitted = run_json(cluster.env, "submit", *asked, "--skip-preflight", "--wait")
+    submitted = run_json(cluster.env, f"submit {asked}")
 
-    status = run_json(cluster.env, "status", "--run-id", submitted["run_id"])
+    status = run_json(cluster.env, "status --run-id", submitted["run_id"])
     assert status["snapshot_id"] == submitted["snapshot_id"] is not None
     assert status["aggregation_problem"] is None
-    shown = run(cluster.env, "status", "--run-id", submitted["run_id"])
+    shown = run(cluster.env, "status --run-id", submitted["run_id"])
     assert f"its scores are stored as snapshot {submitted['snapshot_id']}" in shown.stderr
     delay_s = cluster.scalar(
         "SELECT extract(epoch FROM (SELECT max(created_at) FROM snapshots)"
@@ -83,7 +83,7 @@ def test_a_worker_that_only_aggregates(cluster: Cluster) -> None:
         wait_until_making(cluster)
         caller.kill()
         caller.wait(DEADLINE_S)
-    aggregator = cluster.start(*aegish_dist("worker", "--aggregate-only"))
+    aggregator = cluster.start(*aegish_dist("worker --aggregate-only"))
     cluster.takes_from(AGGREGATION_QUEUE)
     left = cluster.submit(MODELS[0], limit=10)
 
@@ -134,4 +134,4 @@ def test_a_message_that_is_lost(cluster: Cluster, redis_url: str) -> None:
 
 
 def test_an_aggregator_takes_no_models(cluster: Cluster) -> None:
-    run(cluster.env, "worker", "--aggregate-only", "--models", MODELS[0], code=2)
+    run(cluster.env, f"worker --aggregate-only --models {MODELS[0]}", code=2)

@@ -29,7 +29,7 @@ def test_a_worker_goes_on_whatever_the_rows_of_another_run_hold(cluster: Cluster
     cluster.wait_until_complete(good)
     cluster.wait_for_workers(1)
     assert worker.poll() is None
-    for command in (("runs",), ("status", "--run-id", good), ("report", "--run-id", good)):
-        run(cluster.env, *command)
+    for line in ("runs", f"status --run-id {good}", f"report --run-id {good}"):
+        run(cluster.env, line)
     failed = r"(\w*_failed|heartbeat_fails|Traceback)"
     assert re.findall(failed, cluster.log()) == []

@@ -24,7 +24,7 @@ def test_plain_celery_command(cluster: Cluster) -> None:
     cluster.stop(worker)
     assert cluster.waiting(run_id, *WIRES) == 0
     assert_called_once_each(cluster, run_id, 3 * 40)
-    status = run_json(cluster.env, "status", "--run-id", run_id)
+    status = run_json(cluster.env, "status --run-id", run_id)
     assert (status["state"], status["planned"], status["missing"]) == ("complete", 120, 0)
     assert sum(status["outcomes"].values()) == status["done"] == 120
     assert {model["model"]: model["done"] for model in status["models"]} == dict.fromkeys(WIRES, 40)
@@ -38,7 +38,7 @@ def test_queue_of_another_type(cluster: Cluster) -> None:
     worker = cluster.start_worker()
     served = cluster.submit("simulated/quorum", limit=30)
     cluster.wait_until_complete(served)
-    refused = run(cluster.env, "resume", "--run-id", left, code=1)
+    refused = run(cluster.env, "resume --run-id", left, code=1)
     assert cluster.log().count("queue_refused") == 1
     assert "Connection to broker lost" not in cluster.log()
     assert "AEGISH_DIST_QUEUE_TYPE" in refused.stderr

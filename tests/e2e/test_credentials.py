@@ -48,7 +48,7 @@ def test_a_run_cannot_have_a_worker_send_what_its_operator_did_not_allow(cluster
 
         wait_until(lambda: cluster.status(run_id).ended, "what can be done", DEADLINE_S)
         status = cluster.status(run_id)
-        shown = run(cluster.env, "status", "--run-id", run_id)
+        shown = run(cluster.env, "status --run-id", run_id)
 
         assert {model.model: model.done for model in status.models if model.done} == {keyword.id: 3}
         reasons = {model.model: model.reason or "" for model in status.models}
@@ -76,8 +76,8 @@ def test_a_worker_without_a_key_says_so_until_one_has_it(cluster: Cluster, tmp_p
     del cluster.env["LAB_KEY"]
     cluster.start_worker()
     cluster.wait_for_workers(1)
-    asked = ("--models", "lab/careful,baseline/keyword", "--dataset", "harmless", "--limit", "3")
-    submitted = run(with_key, "submit", *asked, "--keys-on-workers")
+    asked = "--models lab/careful,baseline/keyword --dataset harmless --limit 3 --keys-on-workers"
+    submitted = run(with_key, f"submit {asked}")
     run_id = submitted.stdout.strip()
 
     said = "no worker may call lab/careful (1 running): LAB_KEY is not set"

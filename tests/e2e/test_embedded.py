@@ -15,12 +15,11 @@ from tests.services import wait_until
 pytestmark = pytest.mark.long
 
 
-def test_interrupt(home: Path, simulator: Simulator) -> None:
+def test_interrupt(alone: dict[str, str], simulator: Simulator) -> None:
     """Ctrl-C ends `submit` with 130 and keeps every answer; `resume` makes only the other calls."""
     simulator.start(latency="constant:0.3")
-    env = environment(home=home, catalog=simulator.catalog, concurrency=20)
-    asked = ("--models", "simulated/careful", "--dataset", "harmless", "--limit", "120")
-    with started(env, "submit", *asked) as submit:
+    env = alone
+    with started(env, "submit --models simulated/careful --dataset harmless --limit 120") as submit:
         wait_until(lambda: simulator.calls() >= 50, "50 calls", DEADLINE_S)
         os.killpg(submit.pid, signal.SIGINT)
         _, messages = submit.communicate(timeout=DEADLINE_S)
@@ -30,12 +29,12 @@ def test_interrupt(home: Path, simulator: Simulator) -> None:
     told = "interrupted: waiting for calls in flight\n\ninterrupted at {} of 120 verdicts: {}\n"
     goes_on = f"`aegish-dist resume --run-id {interrupted['run_id']}` goes on"
     assert messages.endswith(told.format(interrupted["done"], goes_on))
-    resumed = run(env, "resume", "--run-id", "latest")
+    resumed = run(env, "resume --run-id latest")
     left = 120 - interrupted["done"]
     assert f"asks {left} items without a cap: {left} of simulated/careful at" in resumed.stderr
     assert resumed.stdout == f"{interrupted['run_id']}: complete\n"
     assert simulator.calls() == 120
-    lines = run(env, "verdicts", "export", "--run-id", "latest").stdout.splitlines()
+    lines = run(env, "verdicts export --run-id latest").stdout.splitlines()
     assert len({json.loads(line)["command"] for line in lines}) == len(lines) == 120
 
 
@@ -68,7 +67,7 @@ def test_demo(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert init.endswith(" init")
 
 
-def test_an_interrupted_demo_says_what_starts_it_again(home: Path, tmp_path: Path) -> None:
+def test_an_interrupted_demo_says_what_starts_it_again(home: Path) -> None:
     """Its simulator has ended with it: no other command can go on."""
     env, again = environment(home=home), "`aegish-dist demo` starts again"
     with started(env, "demo") as demo:
@@ -76,6 +75,6 @@ def test_an_interrupted_demo_says_what_starts_it_again(home: Path, tmp_path: Pat
         os.killpg(demo.pid, signal.SIGINT)
         assert again in demo.communicate(timeout=DEADLINE_S)[1]
     assert again in run(env, "status").stderr
-    refused = run(env, "resume", "--run-id", "latest", code=1)
+    refused = run(env, "resume --run-id latest", code=1)
     assert refused.stderr.endswith(f" was a demo: {again}\n")
     assert refused.stderr.count("\n") == 1

@@ -54,7 +54,7 @@ def test_queues_of_finished_runs_are_left(cluster: Cluster) -> None:
 def test_a_pinned_worker(cluster: Cluster) -> None:
     """`worker --models` takes those models of all runs, present and future."""
     first = cluster.submit(CAREFUL, LENIENT, limit=10)
-    cluster.start(*aegish_dist("worker", "--models", CAREFUL))
+    cluster.start(*aegish_dist("worker --models", CAREFUL))
     wait_until(lambda: cluster.status(first).done == 10, "the pinned model", DEADLINE_S)
     second = cluster.submit(CAREFUL, LENIENT, limit=10)
     wait_until(lambda: cluster.status(second).done == 10, "the later run", DEADLINE_S)

@@ -6,6 +6,7 @@ import pytest
 
 from aegish_dist.core.outcome import ErrorClass
 from tests.cluster import Cluster
+from tests.defined import defined
 
 pytestmark = pytest.mark.long
 
@@ -48,7 +49,6 @@ def test_passing_faults(cluster: Cluster) -> None:
     for verdict in verdicts:
         assert [error.attempt for error in verdict.call_errors] == [*range(1, verdict.attempts)]
         asked_s = sum(error.retry_after_s or 0.0 for error in verdict.call_errors)
-        backoff_ms = verdict.timing.backoff_ms
-        assert backoff_ms is not None
+        backoff_ms = defined(verdict.timing.backoff_ms)
         assert (backoff_ms > 0) == (verdict.attempts > 1)
         assert backoff_ms >= asked_s * 1000

@@ -97,7 +97,7 @@ def _content(path: Path) -> bytes:
         return b""
 
 
-ASKED = ("--models", "hostile/x,good/x", "--dataset", "harmless", "--limit", "5")
+ASKED = "submit --models hostile/x,good/x --dataset harmless --limit 5"
 
 
 def test_a_hostile_guard_reaches_nothing_of_a_command_and_its_store(
@@ -106,8 +106,8 @@ def test_a_hostile_guard_reaches_nothing_of_a_command_and_its_store(
     word = os.urandom(8).hex()
     env = environment(home=home, catalog=catalog(tmp_path, word, home))
     env |= {"OPENAI_API_KEY": KEY + word}
-    run(env, "submit", *ASKED, "--name", "hostile")
-    listed = run_json(env, "verdicts", "list", "--run-id", "hostile")
+    run(env, ASKED, "--name", "hostile")
+    listed = run_json(env, "verdicts list --run-id hostile")
     assert_nothing_was_reached(listed, word)
 
 
@@ -119,8 +119,8 @@ def test_a_hostile_guard_reaches_nothing_of_a_fleet(
     cluster.env["OPENAI_API_KEY"] = KEY + word
     workers = [cluster.start_worker(f"--hostname={number}@%h") for number in (1, 2)]
     cluster.wait_for_workers(2)
-    run_id = run_json(cluster.env, "submit", *ASKED)["run_id"]
+    run_id = run_json(cluster.env, ASKED)["run_id"]
     wait_until(lambda: cluster.status(run_id).ended, "every verdict", DEADLINE_S)
     assert [worker.poll() for worker in workers] == [None, None]
-    listed = run_json(cluster.env, "verdicts", "list", "--run-id", run_id)
+    listed = run_json(cluster.env, "verdicts list --run-id", run_id)
     assert_nothing_was_reached(listed, word)

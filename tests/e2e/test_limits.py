@@ -1,13 +1,13 @@
 """Models that fail, throttle or cost too much, and what becomes of the rest of the run."""
 
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 from redis import Redis
 
-from tests.cluster import DEADLINE_S, Cluster, Simulator, environment, run, run_json
+from tests.cluster import DEADLINE_S, Cluster, Simulator, run, run_json
+from tests.defined import defined
 from tests.services import wait_until
 
 pytestmark = pytest.mark.long
@@ -24,22 +24,16 @@ def simulator(simulator: Simulator) -> Simulator:
     return simulator
 
 
-@pytest.fixture
-def env(home: Path, simulator: Simulator) -> dict[str, str]:
-    """The settings of a run inside the command."""
-    return environment(home=home, catalog=simulator.catalog, concurrency=20)
-
-
 def models_of(status: dict[str, Any]) -> dict[str, tuple[str, int]]:
     return {each["model"]: (each["state"], each["done"]) for each in status["models"]}
 
 
-def test_a_dead_model_is_parked(env: dict[str, str], simulator: Simulator) -> None:
+def test_a_dead_model_is_parked(alone: dict[str, str], simulator: Simulator) -> None:
     """The others finish although it would fill the worker; its items wait without being called."""
-    asked = ("--models", "simulated/locked,simulated/careful", "--dataset", "harmless")
-    submitted = run(env, "submit", *asked, "--skip-preflight", code=1)
-    status = run_json(env, "status")
-    assert "`aegish-dist resume --run-id" in run(env, "status").stderr
+    asked = "--models simulated/locked,simulated/careful --dataset harmless --skip-preflight"
+    submitted = run(alone, f"submit {asked}", code=1)
+    status = run_json(alone, "status")
+    assert "`aegish-dist resume --run-id" in run(alone, "status").stderr
     planned = status["planned"] // 2
     calls = simulator.stats()["requests"]
     assert "parked after too many failures in a row: simulated/locked" in submitted.stderr
@@ -72,11 +66,11 @@ def test_resume_tries_a_parked_model(cluster: Cluster, redis_url: str) -> None:
     assert all(recording.verdict.completion for recording in cluster.verdicts(run_id))
 
 
-def test_a_cap_on_the_cost(env: dict[str, str], simulator: Simulator) -> None:
+def test_a_cap_on_the_cost(alone: dict[str, str], simulator: Simulator) -> None:
     """A run with a cap ends when it is reached, and says which model is over budget."""
-    asked = ("--models", "simulated/dear,baseline/keyword", "--dataset", "harmless")
-    submitted = run(env, "submit", *asked, "--max-cost-per-model", "0.5", code=1)
-    status = run_json(env, "status")
+    asked = "--models simulated/dear,baseline/keyword --dataset harmless --max-cost-per-model 0.5"
+    submitted = run(alone, f"submit {asked}", code=1)
+    status = run_json(alone, "status")
     dear = next(each for each in status["models"] if each["model"] == "simulated/dear")
     assert dear["state"] == "over budget"
     assert dear["cost_usd"] == pytest.approx(0.5)
@@ -84,36 +78,36 @@ def test_a_cap_on_the_cost(env: dict[str, str], simulator: Simulator) -> None:
     assert models_of(status)["baseline/keyword"] == ("complete", dear["planned"])
     assert (status["state"], status["eta_s"]) == ("over budget", None)
     assert "over budget, the rest of its items was not called: simulated/dear" in submitted.stderr
-    resumed = run(env, "resume", "--run-id", "latest", code=1)
+    resumed = run(alone, "resume --run-id latest", code=1)
     assert f"{dear['planned'] - 50} verdicts missing" in resumed.stdout
     assert "--max-cost USD" in resumed.stderr
     assert simulator.calls("dear") == 50
 
 
-def test_arms_of_models(env: dict[str, str], simulator: Simulator) -> None:
+def test_arms_of_models(alone: dict[str, str], simulator: Simulator) -> None:
     """Each arm has the cap of a model to itself; all are parked with the model."""
-    arms = ("--dataset", "harmless", "--prompt", "guard,guard-sentence", "--skip-preflight")
-    run(env, "submit", "--models", "simulated/dear", *arms, "--max-cost-per-model", "0.3", code=1)
-    over = models_of(run_json(env, "status"))
-    told = run(env, "submit", "--models", "simulated/locked", *arms, code=1).stderr
-    assert over == {
-        f"simulated/dear#{of}": ("over budget", 30) for of in ("guard", "guard-sentence")
-    }
-    assert all(f"simulated/locked#{of} (next call at" in told for of in ("guard", "guard-sentence"))
+    arms = "submit --dataset harmless --prompt guard,guard-sentence --skip-preflight"
+    run(alone, f"{arms} --models simulated/dear --max-cost-per-model 0.3", code=1)
+    over = models_of(run_json(alone, "status"))
+    told = run(alone, f"{arms} --models simulated/locked", code=1).stderr
+    assert len(over) == 2
+    for of in ("guard", "guard-sentence"):
+        assert over[f"simulated/dear#{of}"] == ("over budget", 30)
+        assert f"simulated/locked#{of} (next call at" in told
     assert simulator.stats()["requests"]["locked"] < 40
 
 
-def test_a_raised_cap(env: dict[str, str], simulator: Simulator) -> None:
+def test_a_raised_cap(alone: dict[str, str], simulator: Simulator) -> None:
     """A run that stopped over budget goes on up to the new cap, what it has cost included."""
-    run(env, "submit", "--models", "simulated/dear", "--limit", "90", "--max-cost", "0.3", code=1)
+    run(alone, "submit --models simulated/dear --limit 90 --max-cost 0.3", code=1)
     assert simulator.calls("dear") == 30
-    run(env, "resume", "--run-id", "latest", "--max-cost", "0.45", code=1)
+    run(alone, "resume --run-id latest --max-cost 0.45", code=1)
     assert simulator.calls("dear") == 45
-    low = run(env, "resume", "--run-id", "latest", "--max-cost", "0.45", code=1)
+    low = run(alone, "resume --run-id latest --max-cost 0.45", code=1)
     assert "--max-cost is $0.45 already" in low.stderr
-    none = run(env, "resume", "--run-id", "latest", "--max-cost-per-model", "9", code=1)
+    none = run(alone, "resume --run-id latest --max-cost-per-model 9", code=1)
     assert "submitted without --max-cost-per-model" in none.stderr
-    unknown = run(env, "submit", "--models", "simulated/careful", "--max-cost", "1", code=1)
+    unknown = run(alone, "submit --models simulated/careful --max-cost 1", code=1)
     assert "its price is unknown" in unknown.stderr
 
 
@@ -124,13 +118,13 @@ def test_a_cap_over_a_fleet(cluster: Cluster) -> None:
     for number in range(3):
         cluster.start_worker("-n", f"w{number}")
     cluster.wait_for_workers(3)
-    asked = ("--models", "simulated/dear", "--dataset", "harmless", "--epochs", "2")
-    submitted = run_json(cluster.env, "submit", *asked, "--max-cost", "1.2", "--wait", code=1)
+    asked = "--models simulated/dear --dataset harmless --epochs 2 --max-cost 1.2 --wait"
+    submitted = run_json(cluster.env, f"submit {asked}", code=1)
     status = cluster.status(submitted["run_id"])
     assert status.state == "over budget"
     assert status.done == cluster.simulator.calls("dear") == 120
     # Workers that know the old cap notice the new one.
-    run(cluster.env, "resume", "--run-id", "latest", "--max-cost", "2")
+    run(cluster.env, "resume --run-id latest --max-cost 2")
     wait_until(lambda: cluster.status(submitted["run_id"]).done == 200, "the rest", DEADLINE_S)
     wait_until(lambda: cluster.status(submitted["run_id"]).state == "over budget", "it", DEADLINE_S)
     assert cluster.simulator.calls("dear") == 200
@@ -149,8 +143,7 @@ def test_one_limit_over_workers_on_rabbitmq(cluster: Cluster, redis_url: str) ->
     cluster.wait_until_complete(run_id)
     answered: dict[str, list[datetime]] = {}
     for recording in cluster.verdicts(run_id):
-        assert recording.verdict.created_at is not None
-        answered.setdefault(recording.model, []).append(recording.verdict.created_at)
+        answered.setdefault(recording.model, []).append(defined(recording.verdict.created_at))
     slow_times = sorted(answered["simulated/queued"])
     # 80 calls at 10 a second, after a burst of half a second.
     assert (slow_times[-1] - slow_times[0]).total_seconds() >= (80 - 1 - 6) / 10 - 0.5

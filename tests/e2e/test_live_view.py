@@ -26,11 +26,11 @@ WIDTH, HEIGHT = 80, 24
 class Terminal:
     """A command on a pseudo-terminal of 80 x 24, and everything that it wrote there."""
 
-    def __init__(self, env: dict[str, str], *arguments: str) -> None:
+    def __init__(self, env: dict[str, str], line: str) -> None:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", HEIGHT, WIDTH, 0, 0))
         self.process = subprocess.Popen(
-            aegish_dist(*arguments),
+            aegish_dist(line),
             env=env,
             stdin=slave,
             stdout=slave,
@@ -86,8 +86,8 @@ def test_a_run_is_seen_and_the_terminal_is_given_back(
 ) -> None:
     """Ctrl-C leaves the last state and exit code 130; `resume` is seen to the end."""
     simulator.start("--fault", "rate_limit=0.15", "--seed", "7", latency="constant:0.3")
-    asked = ("--models", "simulated/careful", "--dataset", "harmless", "--limit", "60")
-    with Terminal(env, "submit", *asked, "--skip-preflight") as submit:
+    asked = "--models simulated/careful --dataset harmless --limit 60 --skip-preflight"
+    with Terminal(env, f"submit {asked}") as submit:
         told = ("rate_limit 429", " % of recent calls got 429")
         wait_until(lambda: all(map(submit.written.count, told)), "429s on the screen", DEADLINE_S)
         os.killpg(submit.process.pid, signal.SIGINT)
@@ -108,7 +108,7 @@ def test_a_run_is_seen_and_the_terminal_is_given_back(
 
     simulator.stop()
     simulator.start(latency="constant:0.05")
-    with Terminal(env, "resume", "--run-id", "latest") as resume:
+    with Terminal(env, "resume --run-id latest") as resume:
         code, _, behind = resume.end()
     assert code == 0
     assert "60 of 60  100 %" in behind

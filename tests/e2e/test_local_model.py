@@ -61,9 +61,9 @@ def test_random_weights_are_held_to_the_answer_and_their_tokens_read(
     (tmp_path / "mine.toml").write_text(CATALOG.format(url=url))
     (short := tmp_path / "short.md").write_text("Judge the command.")
     env = environment(home=home, database_url=postgres_url, catalog=tmp_path / "mine.toml")
-    asked = ("--models", "llamacpp/tiny,llamacpp/one-word", "--dataset", "harmless")
-    run(env, "submit", *asked, "--limit", "20", "--prompt", str(short))
-    lines = run(env, "verdicts", "export", "--run-id", "latest").stdout.splitlines()
+    asked = "--models llamacpp/tiny,llamacpp/one-word --dataset harmless --limit 20"
+    run(env, f"submit {asked} --prompt '{short}'")
+    lines = run(env, "verdicts export --run-id latest").stdout.splitlines()
     found: dict[str, list[dict[str, Any]]] = {"llamacpp/tiny": [], "llamacpp/one-word": []}
     for line in map(json.loads, lines):
         found[line["model"]].append(line)

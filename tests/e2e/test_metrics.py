@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.cluster import DEADLINE_S, Cluster
+from tests.defined import defined
 from tests.services import wait_until
 
 MODEL = "simulated/careful"
@@ -27,9 +28,8 @@ def test_a_worker_counts_what_it_does(cluster: Cluster) -> None:
     cluster.simulator.start("--fault", "overloaded=0.2", "--seed", "3")
     worker = cluster.start_worker()
     wait_until(lambda: "metrics_served" in cluster.log(), "the port", DEADLINE_S)
-    found = re.search(r"http://127\.0\.0\.1:\d+", cluster.log().partition("metrics_served")[2])
-    assert found is not None
-    url = found[0]
+    said = cluster.log().partition("metrics_served")[2]
+    url = defined(re.search(r"http://127\.0\.0\.1:\d+", said))[0]
     wait_until(lambda: get(url, "/readyz")[0] == 200, "a ready worker", DEADLINE_S)
 
     run_id = cluster.submit(MODEL, limit=40)

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +11,7 @@ from aegish_dist.pipeline.control import hold_run
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.workspace import Workspace
 from aegish_dist.settings import load_settings
-from tests.cluster import DEADLINE_S, Cluster, Simulator, environment, run_json, started
+from tests.cluster import DEADLINE_S, Cluster, Simulator, run_json, started
 from tests.services import wait_until
 
 MODEL, LIMITED = "simulated/careful", "simulated/hasty"
@@ -56,8 +55,8 @@ def test_a_pause_with_a_kill_loses_nothing_and_pays_for_nothing_twice(cluster: C
     assert stopped.state is State.PAUSED
     assert 0 <= repeated <= 20
     assert cluster.resume(run_id) == LIMIT - stopped.done
-    more = ("--models", LIMITED, "--skip-preflight", "--wait")
-    extended = run_json(cluster.env, "extend", "--run-id", run_id, *more)
+    more = f"--models {LIMITED} --skip-preflight --wait"
+    extended = run_json(cluster.env, f"extend --run-id {run_id} {more}")
 
     assert (extended["tasks"], extended["missing"]) == (LIMIT, 0)
     assert len(cluster.verdicts(run_id)) == 2 * LIMIT
@@ -77,24 +76,23 @@ def test_a_cancelled_run_on_rabbitmq(cluster: Cluster) -> None:
     stopped = cluster.status(run_id)
     assert stopped.done == cluster.simulator.calls() < 120
     assert cluster.waiting(run_id, MODEL, LIMITED) <= PREFETCHED
-    run_json(cluster.env, "resume", "--run-id", run_id)
+    run_json(cluster.env, "resume --run-id", run_id)
     cluster.wait_until_complete(run_id)
     assert len(cluster.verdicts(run_id)) == cluster.simulator.calls() == 120
 
 
-def test_a_run_that_another_process_works_on(home: Path, simulator: Simulator) -> None:
+def test_a_run_that_another_process_works_on(alone: dict[str, str], simulator: Simulator) -> None:
     """Without servers, `pause` ends the `submit` that runs elsewhere; `resume` does the rest."""
     simulator.start(latency=LATENCY)
-    env = environment(home=home, catalog=simulator.catalog, concurrency=20)
-    asked = ("--models", MODEL, "--dataset", "harmless", "--limit", "150", "--name", "mine")
-    with started(env, "submit", *asked, "--skip-preflight") as submit:
+    asked = f"--models {MODEL} --dataset harmless --limit 150 --name mine --skip-preflight"
+    with started(alone, f"submit {asked}") as submit:
         wait_until(lambda: simulator.calls() >= 30, "30 calls", DEADLINE_S)
-        hold(env, simulator, "mine", RunPause.PAUSED)
+        hold(alone, simulator, "mine", RunPause.PAUSED)
         _, messages = submit.communicate(timeout=DEADLINE_S)
     assert submit.returncode == 1, messages
     assert "paused: `aegish-dist resume" in messages
-    paused = run_json(env, "status")
+    paused = run_json(alone, "status")
     assert (paused["state"], paused["done"]) == ("paused", simulator.calls())
     assert simulator.calls() < 150
-    assert run_json(env, "resume", "--run-id", "mine")["missing"] == 0
+    assert run_json(alone, "resume --run-id mine")["missing"] == 0
     assert simulator.calls() == 150

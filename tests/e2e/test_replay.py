@@ -61,15 +61,14 @@ def test_replay(tmp_path: Path, postgres_url: str, engine: Engine) -> None:
     lines, exported = tmp_path / "lines.jsonl", str(tmp_path / "exported.jsonl")
     write_lines(lines)
     env = environment(database_url=postgres_url)
-    imported = run_json(env, "verdicts", "import", str(lines))["run_id"]
-    run(env, "verdicts", "export", "--run-id", imported, "--output", exported)
+    imported = run_json(env, "verdicts import", str(lines))["run_id"]
+    run(env, "verdicts export --run-id", imported, "--output", exported)
 
     with Simulator(tmp_path) as simulator:
         simulator.start("--replay", exported)
-        asked = ("--models", ",".join(MODELS), "--dataset", f"odd@{imported}")
-        limit = ("--time-limit", str(TIME_LIMIT_S))
+        asked = f"--models {','.join(MODELS)} --dataset odd@{imported} --time-limit {TIME_LIMIT_S}"
         env = environment(database_url=postgres_url, catalog=simulator.catalog)
-        repeated = run_json(env, "submit", *asked, *limit)["run_id"]
+        repeated = run_json(env, f"submit {asked}")["run_id"]
 
     found = {
         (recording.model, recording.sample.command): answer_of(recording.verdict)

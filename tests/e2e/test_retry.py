@@ -1,11 +1,9 @@
 """Asking again what ended in an outcome, with and without a broker."""
 
-from pathlib import Path
-
 import pytest
 
 from aegish_dist.core.outcome import Outcome
-from tests.cluster import Cluster, Simulator, environment, run, run_json
+from tests.cluster import Cluster, Simulator, run, run_json
 
 pytestmark = pytest.mark.long
 
@@ -13,7 +11,7 @@ MODEL = "simulated/careful"
 LIMIT = 9  # empty answers in a row that do not park the model
 MUTE = "[models.careful.faults]\nempty = 1.0\n"
 """Every answer is empty, which is the model's own TIMEOUT_ERROR for so few of them."""
-AGAIN = ("--outcome", "timeout_error,format_error")
+AGAIN = "retry --outcome timeout_error,format_error --run-id"
 
 
 def speak(simulator: Simulator) -> None:
@@ -22,23 +20,23 @@ def speak(simulator: Simulator) -> None:
     simulator.start()
 
 
-def test_without_a_broker_retry_asks_in_its_own_process(simulator: Simulator, home: Path) -> None:
+def test_without_a_broker_retry_asks_in_its_own_process(
+    simulator: Simulator, alone: dict[str, str]
+) -> None:
     """Every item is asked once more, the newest answers count, and a third time there is nothing."""
     simulator.start(scenario=MUTE)
-    env = environment(home=home, catalog=simulator.catalog)
-    asked = ("--models", MODEL, "--dataset", "harmless", "--limit", str(LIMIT))
-    run(env, "submit", *asked)
+    run(alone, f"submit --models {MODEL} --dataset harmless --limit {LIMIT}")
     speak(simulator)
-    retried = run_json(env, "retry", "--run-id", "latest", *AGAIN)
+    retried = run_json(alone, AGAIN, "latest")
     calls = simulator.calls()
-    again = run_json(env, "retry", "--run-id", "latest", *AGAIN)
+    again = run_json(alone, AGAIN, "latest")
     assert (retried["generation"], retried["asked"], retried["missing"]) == (1, LIMIT, 0)
     assert (again["generation"], again["asked"]) == (None, 0)
     assert simulator.calls() == calls == LIMIT
-    status = run_json(env, "status", "--run-id", "latest")
+    status = run_json(alone, "status --run-id latest")
     assert (status["state"], status["replaced"]) == ("complete", LIMIT)
     assert status["outcomes"].keys() <= {"ALLOW", "WARN", "BLOCK"}
-    (entry,) = run_json(env, "aggregate", "--run-id", "latest")["models"]
+    (entry,) = run_json(alone, "aggregate --run-id latest")["models"]
     assert (entry["counts"]["done"], entry["counts"]["replaced"]) == (LIMIT, LIMIT)
 
 
@@ -48,7 +46,7 @@ def test_workers_answer_a_retry_and_earlier_verdicts_stay(cluster: Cluster) -> N
     run_id = cluster.submit(MODEL, limit=LIMIT)
     cluster.wait_until_complete(run_id)
     speak(cluster.simulator)
-    retried = run_json(cluster.env, "retry", "--run-id", run_id, *AGAIN, "--wait")
+    retried = run_json(cluster.env, AGAIN, run_id, "--wait")
     assert (retried["asked"], retried["missing"]) == (LIMIT, 0)
     assert cluster.simulator.calls() == LIMIT
     verdicts = cluster.verdicts(run_id)

@@ -38,10 +38,10 @@ def fleet(tmp_path: Path, engine: Engine, postgres_url: str, redis_url: str) -> 
         yield fleet
 
 
-def start_as_worker(fleet: Cluster, *command: str) -> "Popen[bytes]":
+def start_as_worker(fleet: Cluster, line: str = "worker") -> "Popen[bytes]":
     app_url = fleet.env["AEGISH_DIST_DATABASE_URL"]
     fleet.set(database_url=as_role(app_url, "aegish_worker"))
-    process = fleet.start(*aegish_dist("worker", *command))
+    process = fleet.start(*aegish_dist(line))
     fleet.set(database_url=app_url)
     return process
 
@@ -55,23 +55,23 @@ def test_workers_do_all_that_runs_need(fleet: Cluster) -> None:
     """Epochs, retries, more models and epochs, batches: answered; the aggregator makes the rest."""
     fleet.simulator.start(scenario=MUTE)
     worker = start_as_worker(fleet)
-    aggregator = fleet.start(*aegish_dist("worker", "--aggregate-only"))
+    aggregator = fleet.start(*aegish_dist("worker --aggregate-only"))
     fleet.wait_for_workers(1)
-    run_id = fleet.submit(MODELS[1], limit=LIMIT, options=("--epochs", "2"))
+    run_id = fleet.submit(MODELS[1], limit=LIMIT, options="--epochs 2")
     fleet.wait_until_complete(run_id)
     wait_for_snapshots(fleet, 1)
 
     fleet.simulator.stop()
     fleet.simulator.start(scenario=BATCHES)
-    retried = run_json(fleet.env, "retry", "--run-id", run_id, "--outcome", "timeout_error")
+    retried = run_json(fleet.env, "retry --outcome timeout_error --run-id", run_id)
     assert retried["asked"] == 2 * LIMIT
     fleet.wait_until_complete(run_id)
     wait_for_snapshots(fleet, 2)
-    more = ("--models", MODELS[0], "--epochs", "3", "--skip-preflight")
-    run(fleet.env, "extend", "--run-id", run_id, *more)
+    more = f"--models {MODELS[0]} --epochs 3 --skip-preflight"
+    run(fleet.env, f"extend --run-id {run_id} {more}")
     fleet.wait_until_complete(run_id)
     wait_for_snapshots(fleet, 3)
-    batched = fleet.submit(*MODELS, limit=LIMIT, options=("--batch",))
+    batched = fleet.submit(*MODELS, limit=LIMIT, options="--batch")
     fleet.wait_until_complete(batched)
     wait_for_snapshots(fleet, 4)
 
@@ -94,20 +94,20 @@ def test_a_fleet_without_an_aggregator(fleet: Cluster) -> None:
     enqueued = "SELECT count(*) FROM aggregations WHERE enqueued_at IS NOT NULL"
     wait_until(lambda: fleet.scalar(enqueued) == 1, "a message", DEADLINE_S)
 
-    status = run_json(fleet.env, "status", "--run-id", run_id)
+    status = run_json(fleet.env, "status --run-id", run_id)
     assert (status["state"], status["snapshot_id"]) == ("complete", None)
-    reported = run_json(fleet.env, "aggregate", "--run-id", run_id)
-    run(fleet.env, "report", "--run-id", run_id)
+    reported = run_json(fleet.env, "aggregate --run-id", run_id)
+    run(fleet.env, "report --run-id", run_id)
     assert reported["models"][0]["counts"]["done"] == LIMIT
     fleet.stop(worker)
     assert queue_depths(fleet.app, [AGGREGATION_QUEUE])[AGGREGATION_QUEUE] == 1
-    aggregator = fleet.start(*aegish_dist("worker", "--aggregate-only"))
+    aggregator = fleet.start(*aegish_dist("worker --aggregate-only"))
     wait_for_snapshots(fleet, 1)
     fleet.stop(aggregator)
 
 
 def test_a_role_that_may_not_aggregate_is_named(fleet: Cluster) -> None:
-    aggregator = start_as_worker(fleet, "--aggregate-only")
+    aggregator = start_as_worker(fleet, "worker --aggregate-only")
     assert aggregator.wait(DEADLINE_S) == 1
     assert "worker_cannot_start" in fleet.log()
     assert "--aggregate-only has nothing to do: the role in" in fleet.log()
