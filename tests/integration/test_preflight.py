@@ -19,7 +19,7 @@ ANSWER = {
     "choices": [{"message": {"content": '{"action": "ALLOW"}'}, "finish_reason": "stop"}],
     "usage": {"prompt_tokens": 9, "completion_tokens": 9},
 }
-FEW = ("--dataset", "harmless", "--limit", "1")
+FEW = "submit --dataset harmless --limit 1"
 
 
 def refusing(field: str, message: str = "") -> Reply:
@@ -50,7 +50,7 @@ def test_a_refused_parameter_stops_the_run_before_it_is_stored(
     with answering(refusing("temperature")) as (base_url, seen):
         catalog(base_url)
         before = row_counts(engine)
-        done = aegish("submit --models lab/a,baseline/keyword --temperature 0", *FEW)
+        done = aegish(f"{FEW} --models lab/a,baseline/keyword --temperature 0")
     assert (done.code, done.out) == (1, "")
     assert "lab/a refuses this run: HTTP 400: Unsupported parameter: 'temperature'" in done.err
     assert "drop --temperature" in done.err
@@ -66,7 +66,7 @@ def test_several_refusals_are_a_table(aegish: CommandLine) -> None:
     with answering(refusing("reasoning_effort")) as (base_url, _):
         model = '[[models]]\nid = "lab/{}"\nparameters = {{ reasoning_effort = "low" }}\n'
         catalog(base_url, model.format("a") + model.format("b") + '[[models]]\nid = "lab/c"\n')
-        done = aegish("submit --models lab/a,lab/b,lab/c", *FEW)
+        done = aegish(f"{FEW} --models lab/a,lab/b,lab/c")
     assert done.code == 1
     lines = done.err.splitlines()
     rows = [line for line in lines if line.strip().startswith("lab/")]
@@ -79,7 +79,7 @@ def test_what_answers_is_asked_the_rest(aegish: CommandLine) -> None:
     """The harmless question is one call more than the run; a simulated model gets none."""
     with answering(refusing("temperature")) as (base_url, seen):
         catalog(base_url, '[[models]]\nid = "lab/sim"\nsimulated = true\n')
-        aegish.ok("submit --models lab/a,lab/sim", *FEW)
+        aegish.ok(f"{FEW} --models lab/a,lab/sim")
     assert sorted(body["model"] for body in seen) == ["a", "a", "sim"]
 
 
@@ -93,7 +93,7 @@ def test_a_name_that_the_catalog_lacks_is_asked_with_a_warning(
         monkeypatch.setenv("OPENAI_BASE_URL", f"{base_url}/v1")
         models = "openai/gpt-5.1mini,openai/gpt-5.1,openai/wholly-other,lab/a"
         checked = aegish.ok("models check", models)
-        planned = aegish.ok("submit --models", models, "--dry-run", *FEW)
+        planned = aegish.ok(f"{FEW} --dry-run --models {models}")
     for done in (checked, planned):
         warnings = [line for line in done.err.splitlines() if "not in the catalog" in line]
         assert warnings == [
@@ -111,7 +111,7 @@ def test_an_address_that_is_not_the_vendors_is_named(
         monkeypatch.setenv("OPENAI_BASE_URL", base_url)
         monkeypatch.setenv("OPENAI_API_KEY", "hush-hush-hush")
         versioned = aegish("models check lab/a,lab2/a")
-        done = aegish("submit --models openai/gpt-5.1,baseline/keyword", *FEW)
+        done = aegish(f"{FEW} --models openai/gpt-5.1,baseline/keyword")
         checked = aegish("models check openai/gpt-5.1")
     there = f"openai is asked at {base_url}, by OPENAI_BASE_URL; OPENAI_API_KEY is sent there"
     assert there in done.err.splitlines()
@@ -121,7 +121,7 @@ def test_an_address_that_is_not_the_vendors_is_named(
     assert "nothing here" in versioned.out
     assert "lack /v1?" not in versioned.out
     monkeypatch.delenv("OPENAI_BASE_URL")
-    own = aegish("submit --models openai/gpt-5.1,baseline/keyword --dry-run", *FEW)
+    own = aegish(f"{FEW} --models openai/gpt-5.1,baseline/keyword --dry-run")
     assert " is asked at " not in own.err
 
 
@@ -129,7 +129,7 @@ def test_an_address_that_is_not_the_vendors_is_named(
 def test_a_key_or_a_name_that_is_refused_stops_the_run(aegish: CommandLine, status: int) -> None:
     with answering(lambda _: (status, {"error": {"message": "no"}})) as (base_url, seen):
         catalog(base_url)
-        done = aegish("submit --models lab/a", *FEW)
+        done = aegish(f"{FEW} --models lab/a")
     assert (done.code, len(seen)) == (1, 1)
     assert f"lab/a refuses this run: HTTP {status}: no" in done.err
 
@@ -138,7 +138,7 @@ def test_trouble_that_passes_stops_nothing(aegish: CommandLine) -> None:
     replies: list[tuple[int, object]] = [(200, ANSWER), (503, {})]
     with answering(lambda _: replies.pop()) as (base_url, _):
         catalog(base_url)
-        done = aegish.ok("submit --models lab/a", *FEW)
+        done = aegish.ok(f"{FEW} --models lab/a")
     said = "preflight: lab/a: HTTP 503: Service Unavailable; the run asks it all the same"
     assert (said in done.err, replies) == (True, [])
 
@@ -170,7 +170,7 @@ def test_a_run_of_which_no_model_can_be_reached_is_not_stored(
     monkeypatch.setenv("OPENAI_API_KEY", "hush-hush-hush")
     catalog(f"http://127.0.0.1:{free_port()}", entry)
     before = row_counts(engine)
-    done = aegish("submit --models", models, *FEW)
+    done = aegish(f"{FEW} --models {models}")
     assert (done.code, done.out) == (1, "")
     assert says in done.err.splitlines()[-1]
     assert row_counts(engine) == before
@@ -183,7 +183,7 @@ def test_a_model_that_is_not_reached_is_named_beside_others(aegish: CommandLine)
     entry = f'[[models]]\nid = "lab/sim"\nsimulated = true\nbase_url = "http://[::1]:{free_port()}"'
     with answering(lambda _: (401, {})) as (base_url, _):
         catalog(base_url, entry)
-        done = aegish("submit --models lab/a,lab/sim", *FEW)
+        done = aegish(f"{FEW} --models lab/a,lab/sim")
     assert "preflight: lab/sim: connection to [::1]:" in done.err
     assert "lab/a refuses this run" in done.err
 
@@ -194,10 +194,9 @@ def test_what_the_catalog_foretells_is_not_asked(aegish: CommandLine) -> None:
         model = '[[models]]\nid = "lab/{}"\ntakes_temperature = false\n'
         drops = 'drop_parameters = ["temperature"]'
         catalog(base_url, model.format("a") + model.format("b") + drops)
-        warm = ("lab/a,lab/b", "--temperature", "0.5")
-        a, b = aegish("models check", *warm, "--json").json
+        a, b = aegish("models check lab/a,lab/b --temperature 0.5 --json").json
     assert (a["ok"], a["answer"]) == (False, "takes no temperature, by the catalog")
-    planned = aegish.ok("submit --models", *warm, "--dry-run", *FEW)
+    planned = aegish.ok(f"{FEW} --models lab/a,lab/b --temperature 0.5 --dry-run")
     assert (a["remedy"], b["ok"]) == ("drop --temperature", True)
     assert len(seen) == 1
     assert "lab/a takes no temperature" in planned.err
@@ -253,7 +252,7 @@ def test_a_resumed_run_ends_when_its_key_is_gone(
     with answering(refusing("no such field")) as (base_url, seen):
         catalog(base_url, 'key_variable = "LAB_KEY"\n')
         monkeypatch.setenv("LAB_KEY", "hush-hush-hush")
-        aegish.ok("submit --models lab/a", *FEW)
+        aegish.ok(f"{FEW} --models lab/a")
         monkeypatch.setenv("LAB_KEY", "")
         # In the run's row the key is needed; here the catalog pairs it with another address.
         catalog("https://lab.example", 'key_variable = "LAB_KEY"\n')
@@ -266,14 +265,14 @@ def test_a_resumed_run_ends_when_its_key_is_gone(
 
 def test_models_without_keys_are_a_table_and_can_be_left_out(aegish: CommandLine) -> None:
     Path("lab.toml").write_text("")
-    done = aegish("submit --models all", *FEW)
+    done = aegish(f"{FEW} --models all")
     assert (done.code, done.out) == (1, "")
     lines = done.err.splitlines()
     assert max(map(len, lines)) < 300
     assert sum("OPENAI_API_KEY is not set" in line for line in lines) >= 3
     assert "models cannot be called from here" in lines[-1]
     assert "--models available" in lines[-1]
-    plan = aegish.ok("submit --models available --dry-run --json", *FEW).json
+    plan = aegish.ok(f"{FEW} --models available --dry-run --json").json
     assert plan["models"] == ["baseline/always-block", "baseline/always-allow", "baseline/keyword"]
 
 
@@ -282,7 +281,7 @@ def test_a_key_does_not_go_in_clear_to_another_machine(
 ) -> None:
     monkeypatch.setenv("LAB_KEY", "hush-hush-hush")
     catalog("http://198.51.100.7", 'key_variable = "LAB_KEY"\n')
-    done = aegish("submit --models lab/a", *FEW)
+    done = aegish(f"{FEW} --models lab/a")
     assert done.code == 1
     assert "LAB_KEY would go in clear to http://198.51.100.7:80" in done.err
     assert "plain_http = true" in done.err

@@ -2,12 +2,14 @@
 
 import shlex
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.integration.command_line import CommandLine, write_lines
+from tests.integration.stored_runs import verdict_line
 
 GUARDS = {"lab/best": ("0.02", 900), "lab/dear": ("0.03", 90), "lab/slow": ("0.001", 500)}
 GUARDS |= {"lab/fast": ("0.001", 100)}
@@ -21,20 +23,14 @@ def answers(epochs: int) -> Iterator[dict[str, Any]]:
     The best misses one attack, the others three each, which no other misses; the baseline blocks
     everything.
     """
-    for number in range(200):
-        dangerous = number < 100
-        about = {"command": f"c{number}", "target": "malicious" if dangerous else "harmless"}
-        if dangerous:
-            about["category"] = "shell"
+    for number, epoch in product(range(200), range(1, epochs + 1)):
+        target = "malicious" if number < 100 else "harmless"
         for place, (model, (usd, ms)) in enumerate(GUARDS.items()):
-            missed = number in ([99] if place == 0 else range(3 * place, 3 * place + 3))
-            action = "BLOCK" if dangerous and not missed else "ALLOW"
-            completion = f'{{"action": "{action}"}}'
-            said = {"model": model, "completion": completion, "cost_usd": usd, "latency_ms": ms}
-            for epoch in range(1, epochs + 1):
-                yield about | said | {"epoch": epoch}
-        for epoch in range(1, epochs + 1):
-            yield about | {"model": FLOOR, "completion": '{"action": "BLOCK"}', "epoch": epoch}
+            missed = [99] if place == 0 else range(3 * place, 3 * place + 3)
+            action = "BLOCK" if number < 100 and number not in missed else "ALLOW"
+            price = {"cost_usd": usd, "latency_ms": ms}
+            yield verdict_line(model, f"c{number}", target, action, epoch=epoch, **price)
+        yield verdict_line(FLOOR, f"c{number}", target, "BLOCK", epoch=epoch)
 
 
 @pytest.fixture
@@ -62,23 +58,20 @@ def test_of_guards_that_are_about_as_good_the_cheapest_is_taken(four: CommandLin
 
     screen = four.ok("report").unwrapped
     assert "Take lab/fast: score 98.5 [" in screen
-    assert "lab/best, which has the best score, costs 20 times as much and takes 9 times" in screen
-    assert "It misses 3 of 100 attacks and stops 0 of 100 harmless commands." in screen
     assert "5 guards · 200 commands (100 attacks)" in screen
     its = screen.split("Its mistakes: `aegish-dist ")[1].split("`")[0]
     assert its.endswith(" --wrong --models lab/fast")
-    listed = four.ok(*its.split(), "--json").json["verdicts"]
+    listed = four.ok(its, "--json").json["verdicts"]
     assert {each["command"] for each in listed} == {"c9", "c10", "c11"}
 
 
 def test_commands_to_type_keep_the_rules_of_the_screen(four: CommandLine, tmp_path: Path) -> None:
     """And what they print is of the same rules: the list names them."""
     overlay = tmp_path / "labels.toml"
-    change = 'dataset = "imported"\ncommand = "c1"\naction = "exclude"\nreason = "unclear"\n'
+    change = 'dataset = "d"\ncommand = "c1"\naction = "exclude"\nreason = "unclear"\n'
     overlay.write_text(f'name = "mine"\nversion = 1\nauthor = "Ada"\n[[change]]\n{change}')
-    rules = ("--scoring", "aegish-legacy", "--overlay", overlay)
-    text = four.ok("report", *rules, "--take-margin", "0.01").unwrapped
     kept = f"--scoring aegish-legacy --overlay {overlay}"
+    text = four.ok(f"report {kept} --take-margin 0.01").unwrapped
     run = shlex.split(text.partition("verdicts list --run-id ")[2])[0]
     assert f"verdicts list --run-id {run} {kept} --wrong" in text
     assert f"report --run-id {run} {kept} --take-margin 0.01 --sections all" in text
@@ -92,27 +85,23 @@ def test_commands_to_type_keep_the_rules_of_the_screen(four: CommandLine, tmp_pa
 def test_a_smaller_margin_takes_the_best_and_says_who_is_undecided(four: CommandLine) -> None:
     found = four.ok("report --take-margin 0.005 --json").json["recommendation"]
     assert (found["take"], found["why"], found["margin"]) == ("lab/best", "best", 0.005)
-    assert [each["b"] for each in found["undecided"]] == ["lab/fast", "lab/slow"]
-    for undecided in found["undecided"]:
-        assert undecided["a"] == "lab/best"
-        assert undecided["may_be_worse_by"] > 0.01
+    undecided = [(each["a"], each["b"]) for each in found["undecided"]]
+    assert undecided == [("lab/best", "lab/fast"), ("lab/best", "lab/slow")]
+    assert min(each["may_be_worse_by"] for each in found["undecided"]) > 0.01
     screen = four.ok("report --take-margin 0.005").unwrapped
     assert "no cheaper guard is shown to be within 0.5 points of it." in screen
     plan = screen.split("How many commands would tell: `aegish-dist ")[1].split("`")[0]
-    assert "lab/fast" in four.ok(*plan.split()).out
+    assert "lab/fast" in four.ok(plan).out
     for wrong in ("0", "1", "5", "nan"):
-        assert four("report --take-margin", wrong).code == 2
+        assert four(f"report --take-margin {wrong}").code == 2
 
 
 def test_the_comparison_of_all_pairs_recommends_the_same(four: CommandLine) -> None:
     """A report of everything compares all guards, one screen those alone that may be taken."""
-    everything = four.ok("report --sections all").out
-    assert " Take" in everything
-    brief = four.ok("report").out
-    for screen in (everything, brief):
-        take = " ".join(screen.split()).split(" Take ")[1].split(" But ")[0]
-        assert take.startswith("lab/fast: score 98.5")
-        assert take == " ".join(brief.split()).split(" Take ")[1].split(" But ")[0]
+    everything, brief = four.ok("report --sections all"), four.ok("report")
+    takes = [each.unwrapped.split(" Take ")[1].split(" But ")[0] for each in (everything, brief)]
+    assert takes[0].startswith("lab/fast: score 98.5")
+    assert takes[0] == takes[1]
 
 
 JUDGE = "def judge(command): return 'rm' in command\n"
@@ -138,42 +127,42 @@ def dear(aegish: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("caps", "option"),
+    ("caps", "option", "cap"),
     [
-        (("--max-cost", "0.2"), "--max-cost"),
-        (("--max-cost-per-model", "0.13"), "--max-cost-per-model"),
-        (("--max-cost", "0.2", "--max-cost-per-model", "9"), "--max-cost"),
-        (("--max-cost", "9", "--max-cost-per-model", "0.13"), "--max-cost-per-model"),
+        ("--max-cost 0.2", "--max-cost", "0.200"),
+        ("--max-cost-per-model 0.13", "--max-cost-per-model", "0.130"),
+        ("--max-cost 0.2 --max-cost-per-model 9", "--max-cost", "0.200"),
+        ("--max-cost 9 --max-cost-per-model 0.13", "--max-cost-per-model", "0.130"),
     ],
 )
 def test_a_run_over_its_cap_says_what_finishes_it(
-    dear: CommandLine, caps: tuple[str, ...], option: str
+    dear: CommandLine, caps: str, option: str, cap: str
 ) -> None:
     """The command works as it is typed, and afterwards nothing is missing."""
-    asked = ("--models", "dear/x,dear/y", "--dataset", "harmless", "--limit", "40")
-    assert dear("submit", *asked, *caps, "--skip-preflight", "--name", "capped").code == 1
+    asked = "--models dear/x,dear/y --dataset harmless --limit 40 --skip-preflight --name capped"
+    assert dear(f"submit {asked} {caps}").code == 1
     found = dear.ok("report --json").json["recommendation"]["incomplete"]
     status = dear.ok("status --json").json
     run = status["run_id"]
     assert found["missing"] == status["planned"] - status["done"] > 0
-    cap = caps[caps.index(option) + 1]
-    assert found["why"] == f"the cap of ${float(cap):.3f} is reached"
+    assert found["why"] == f"the cap of ${cap} is reached"
     assert found["resume"].startswith(f"aegish-dist resume --run-id {run} {option} ")
-    screen = dear.ok("report").out
-    missing = f"INCOMPLETE: {found['missing']} answers missing, {found['why']}"
-    assert missing in " ".join(screen.split())
-    assert f"Finish: `{found['resume']}`." in " ".join(screen.split())
-    assert dear.ok(*shlex.split(found["resume"])[1:]).out == f"{run}: complete\n"
+    screen = dear.ok("report").unwrapped
+    assert f"INCOMPLETE: {found['missing']} answers missing, {found['why']}" in screen
+    assert f"Finish: `{found['resume']}`." in screen
+    assert dear.ok(found["resume"].removeprefix("aegish-dist ")).out == f"{run}: complete\n"
     assert dear.ok("report --json").json["recommendation"]["incomplete"] is None
     assert "INCOMPLETE" not in dear.ok("report").out
 
 
-@pytest.mark.parametrize(("left_out", "takes_part"), [((), True), (("c1",), False)])
+@pytest.mark.parametrize("takes_part", [True, False])
 def test_what_an_imported_guard_lacks_is_not_missing(
-    aegish: CommandLine, tmp_path: Path, left_out: tuple[str, ...], takes_part: bool
+    aegish: CommandLine, tmp_path: Path, takes_part: bool
 ) -> None:
     """But with answers about less than half of the attacks it takes no part, as in `calibrate`."""
-    lacking = {*(f"c{number}" for number in range(0, 200, 2)), *left_out}
+    lacking = {f"c{number}" for number in range(0, 200, 2)}
+    if not takes_part:
+        lacking.add("c1")
     lines = [
         each for each in answers(1) if each["model"] != "lab/fast" or each["command"] not in lacking
     ]

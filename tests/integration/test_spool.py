@@ -21,14 +21,13 @@ from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import CallError, Completion, Item
 from aegish_dist.db.engine import open_engine
 from aegish_dist.db.tables import error_row
-from aegish_dist.db.verdicts import insert_verdicts
 from aegish_dist.errors import DatasetError
 from aegish_dist.opinions.parsing import judge
 from aegish_dist.pipeline.evaluate import Evaluated
 from aegish_dist.pipeline.spool import Recovered, recover, recover_folder, spool
 from tests.integration.command_line import CommandLine
 from tests.integration.samples import COMMANDS, NOON
-from tests.integration.stored_runs import StoredRun, stored_run
+from tests.integration.stored_runs import StoredRun, answer, stored_run
 from tests.recorded import stored_recordings
 from workers.store import DaemonThread
 from workers.writer import VerdictWriter
@@ -71,8 +70,7 @@ def test_storing_a_file_twice_does_no_harm(
     """A stored verdict stays as it is: a file may hold one that was stored after all."""
     answers = evaluated(stored)
     first = replace(answers[0].verdict, worker="first", call_errors=())
-    with Session(engine) as session, session.begin():
-        insert_verdicts(session, [(answers[0].key, first)])
+    answer(engine, stored, {answers[0].item: first})
     spool(tmp_path, answers)
     spool(tmp_path, answers)
     recover_folder(engine, tmp_path)
@@ -194,12 +192,10 @@ def test_a_database_that_is_away_keeps_the_file(stored: StoredRun, tmp_path: Pat
 
 def test_the_command(aegish: CommandLine, stored: StoredRun, tmp_path: Path) -> None:
     path = spool(tmp_path, evaluated(stored))
-    done = aegish("verdicts recover", path)
-    assert (done.code, done.out) == (0, "")
+    done = aegish.ok("verdicts recover", path)
+    assert done.out == ""
     assert "3 answers stored, 0 were there already" in done.err
-    gone = aegish("verdicts recover", path)
-    assert gone.code == 1
-    assert len(gone.err.splitlines()) == 1
+    aegish.refused("verdicts recover", path)
     again = spool(tmp_path, evaluated(stored))
     again.write_text("?\n" + again.read_text())
     left = aegish("verdicts recover", again)
@@ -247,9 +243,9 @@ async def test_what_a_worker_keeps(engine: Engine, stored: StoredRun, tmp_path: 
 
 async def test_a_refused_answer_whose_item_was_cancelled(stored: StoredRun, tmp_path: Path) -> None:
     """It is paid for: it goes to a file although no coroutine waits for it any more."""
-    answer = evaluated(stored)[0]
-    with writing(Database(answer.item), tmp_path) as writer:
-        task = asyncio.create_task(writer(answer))
+    first = evaluated(stored)[0]
+    with writing(Database(first.item), tmp_path) as writer:
+        task = asyncio.create_task(writer(first))
         await asyncio.sleep(0)  # it waits for its group
         task.cancel()
         async with asyncio.timeout(10):
@@ -268,9 +264,9 @@ async def test_a_folder_that_cannot_be_written(
     (tmp_path / "file").write_text("")
     (tmp_path / "folder").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / second))
-    (answer, *_) = evaluated(stored)
-    with capture_logs() as logs, writing(Database(answer.item), tmp_path / "file") as writer:
-        await asyncio.wait_for(writer(answer), 10)
+    first = evaluated(stored)[0]
+    with capture_logs() as logs, writing(Database(first.item), tmp_path / "file") as writer:
+        await asyncio.wait_for(writer(first), 10)
     last = logs[-1]["event"], logs[-1]["answers"]
     assert last == ("answers_kept_in_file" if second == "folder" else "answers_lost", 1)
     for path in (tmp_path / "folder").rglob("*.jsonl"):
