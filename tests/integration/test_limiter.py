@@ -33,6 +33,7 @@ from aegish_dist.ratelimit.usage_report import (
     StoredCost,
     UsageReport,
 )
+from tests.defined import defined
 from tests.recorded import document_of
 from tests.services import free_port
 
@@ -145,8 +146,7 @@ def test_models_of_one_provider(fleet: Fleet) -> None:
 
     first = fleet.ask("a", 31, model="lab/a", held=8, waiting=8, shared=shared)
     second = fleet.ask("a", 31, model="lab/b", waiting=8, shared=shared)
-    assert first.slots is not None
-    assert second.slots == 10 - max(8, first.slots)
+    assert second.slots == 10 - max(8, defined(first.slots))
     assert fleet.ask("a", 31, model="other/a", waiting=8).permits == 8
 
 
@@ -166,8 +166,7 @@ def test_workers_share_the_calls_in_flight(fleet: Fleet) -> None:
         for name in slots:
             # Each has as many calls in flight as it may, and could use many more.
             lease = fleet.ask(name, step, held=slots[name], waiting=50, limits=limits)
-            assert lease.slots is not None
-            slots[name] = lease.slots
+            slots[name] = defined(lease.slots)
             assert sum(slots.values()) <= 12
     assert slots == dict.fromkeys(slots, 3)
 
@@ -175,9 +174,8 @@ def test_workers_share_the_calls_in_flight(fleet: Fleet) -> None:
     for step in range(5, 8):
         for name in slots:
             held, waiting = (1, 0) if name == "a" else (slots[name], 50)
-            slots[name] = (
-                fleet.ask(name, step, held=held, waiting=waiting, limits=limits).slots or 0
-            )
+            lease = fleet.ask(name, step, held=held, waiting=waiting, limits=limits)
+            slots[name] = defined(lease.slots)
     assert slots["b"] + slots["c"] + slots["d"] >= 9
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any, cast
 
 import msgspec
@@ -11,6 +12,7 @@ from fakeredis import FakeRedis
 
 from aegish_dist.ratelimit.shared_limiter import script
 from aegish_dist.ratelimit.usage_report import POLICY
+from tests.recorded import lines_of
 
 NOW = 1_000.0
 PARTS = script("state", "buckets", "leases", "pacing", "congestion", "breaker", "budget")
@@ -60,31 +62,19 @@ def test_state_is_kept_for_a_day_and_leases_until_they_expire(
 FILL = "local filled = {buckets.fill(v.owner, 'requests', v.rate, v.size, v.used, v.now, policy.buckets)}"
 
 
-@pytest.mark.parametrize(
-    ("bucket", "of", "level"),
-    [
-        (None, {"size": 1, "used": 0}, None),  # without a rate
-        (None, {"rate": 10_000, "size": 1, "used": 0}, None),  # that no fleet reaches
-        (None, {"rate": 10, "size": 1, "used": 0}, 1),  # a new one holds one call
-        ({"level": 2, "at": NOW - 0.2}, {"rate": 10, "size": 1, "used": 0}, 4),
-        ({"level": 2, "at": NOW - 9}, {"rate": 10, "size": 1, "used": 0}, 1 + 10 * 0.5),  # burst
-        ({"level": 50, "at": NOW}, {"rate": 100, "size": 100, "used": 80}, -30),
-        ({"level": 0, "at": NOW}, {"rate": 10, "size": 1, "used": 1e15}, -600),  # a minute's worth
-        ({"level": 2, "at": NOW + 5}, {"rate": 10, "size": 1, "used": 0}, 2),  # the clock went back
-    ],
-)
-def test_filling_a_bucket(
-    lua: Lua, bucket: dict[str, float] | None, of: dict[str, float], level: float | None
-) -> None:
+@pytest.mark.parametrize("case", lines_of("limiter_buckets.jsonl"), ids=itemgetter("why"))
+def test_filling_a_bucket(lua: Lua, case: dict[str, Any]) -> None:
     """Its level follows rate, burst and debt."""
-    owner = {} if bucket is None else {"requests": bucket}
-
+    owner = {} if case["bucket"] is None else {"requests": case["bucket"]}
     body = FILL + " return {filled = filled[1] and filled[1].bucket, owned = v.owner.requests}"
 
-    found = lua(body, owner=owner, **of)
+    found = lua(body, owner=owner, **case["of"])
 
-    full = {"level": pytest.approx(level or 0), "at": NOW}
-    assert (found or None) == (None if level is None else {"filled": full, "owned": full})
+    if case["level"] is None:
+        assert not found
+    else:
+        full = {"level": pytest.approx(case["level"]), "at": NOW}
+        assert found == {"filled": full, "owned": full}
 
 
 def test_taking_from_buckets(lua: Lua) -> None:
@@ -154,20 +144,9 @@ def test_renewing_a_lease(lua: Lua) -> None:
     assert found == {"a": {"slots": 4, "held": 4, "wants": 6, "expires": NOW + 5}}
 
 
-COUNTS = (
-    "epoch",
-    "begun",
-    "answers",
-    "epoch_answers",
-    "refused",
-    "limited",
-    "overloaded",
-    "failures",
-    "unanswered",
-)
-REPORT: dict[str, Any] = dict.fromkeys((*COUNTS, "pause_s", "tokens"), 0) | {
-    "alive": False, "probe_failed": False,
-}  # fmt: skip
+COUNTS = "epoch begun answers epoch_answers refused limited overloaded failures unanswered"
+REPORT: dict[str, Any] = dict.fromkeys((*COUNTS.split(), "pause_s", "tokens"), 0)
+REPORT |= {"alive": False, "probe_failed": False}
 
 
 def paced(lua: Lua, model: dict[str, Any], **values: Any) -> dict[str, Any]:
@@ -183,69 +162,29 @@ def paced(lua: Lua, model: dict[str, Any], **values: Any) -> dict[str, Any]:
 
 
 RATED = {
-    **{
-        "since": 0,
-        "epoch": 0,
-        "epoch_at": NOW - 60,
-        "answers": 500,
-        "begun": 500,
-        "refusals": 0,
-        "recent": 50,
-    },
-    **{"counted_at": NOW, "pause_until": 0, "overloaded_at": 0, "grown_at": NOW - 1, "rate": 10},
+    "since": 0,
+    "epoch": 0,
+    "epoch_at": NOW - 60,
+    "answers": 500,
+    "begun": 500,
+    "refusals": 0,
+    "recent": 50,
+    "counted_at": NOW,
+    "pause_until": 0,
+    "overloaded_at": 0,
+    "grown_at": NOW - 1,
+    "rate": 10,
 }
 """A model with ten calls a second (50 / 5 s), a minute after its last decrease."""
 
 
-DOUBT = {"begun": 60, "refusals": 24, "weight": 8, "rate": 6}
-FEW = {**DOUBT, "begun": 10, "refusals": 4}
-"""Evidence of calls at a low rate that it is not the cause of refusals."""
-
-
-@pytest.mark.parametrize(
-    ("changes", "report", "found"),
-    [
-        # A refusal takes a tenth of the rate accepted, and begins an epoch.
-        ({"top": 10}, {"refused": 1},
-         {"rate": 10 * 499 / 500 * 0.9, "top": 9.99, "epoch": 1, "epoch_at": NOW, "answers": 0, "drained": True}),
-        # Of 250 calls in 1.25 s 50 were refused and few are answered yet: 160 a second are accepted.
-        ({"rate": 200, "top": 190, "recent": 800, "epoch_at": NOW - 1.25, "answers": 10, "begun": 250},
-         {"refused": 50}, {"rate": 144, "top": 175}),
-        # Refusals soon after a decrease belong to it; the bucket is emptied all the same.
-        ({"epoch_at": NOW - 0.9}, {"refused": 3}, {"rate": 10, "epoch": 0, "drained": True}),
-        # While every call is refused, a rate is halved and remembered, and used again after that.
-        ({"answers": 0, "begun": 0, "top": 12}, {"refused": 8}, {"rate": 5, "remembered": {"rate": 10, "top": 12}}),
-        ({"rate": 5, "remembered": {"rate": 10, "top": 12}}, {"answers": 1, "epoch_answers": 1},
-         {"rate": 10, "top": 12, "resumed": True, "remembered": None}),
-        # Refused by chance: the doubted rate returns, none if there is none by now.
-        ({"rate": None, "doubt": DOUBT, "before": {"begun": 100, "refusals": 40}, "low": {"begun": 20, "refusals": 8}},
-         {"refused": 1}, {"rate": None, "background": {"begun": 80, "refusals": 32}}),
-        # Too few calls at a low rate to say so, and the rate is not low: lower it, or let it grow.
-        ({"top": 10, "doubt": FEW, "before": {"begun": 100, "refusals": 40}, "low": {"begun": 0, "refusals": 0}},
-         {"refused": 1}, {"rate": 10 * 499 / 500 * 0.9}),
-        ({"top": 10, "doubt": FEW, "before": {"begun": 100, "refusals": 40}, "low": {"begun": 0, "refusals": 0}},
-         {"answers": 1}, {"rate": 11}),
-        # No more than chance refuses: the rate grows.
-        ({"begun": 100, "refusals": 40, "background": {"begun": 100, "refusals": 40}},
-         {"begun": 5, "refused": 2, "answers": 3}, {"rate": 11, "drained": False}),
-        # Twice that, though the share is known from few calls: a trial of a lower rate.
-        ({"begun": 995, "refusals": 500, "background": {"begun": 20, "refusals": 5}},
-         {"begun": 5, "refused": 3, "answers": 2}, {"rate": 10 * (1 - 503 / 1000) * 0.9, "epoch": 1, "drained": True}),
-        # Calls that have not ended do not show that none is refused any more.
-        ({"answers": 0, "begun": 24, "background": {"begun": 100, "refusals": 40}}, {},
-         {"background": {"begun": 100, "refusals": 40}}),
-        # The clock of Redis went back by an hour.
-        ({"counted_at": NOW + 3600}, {"begun": 5}, {"recent": 55, "begun": 505}),
-    ],
-)  # fmt: skip
-def test_refusals(
-    lua: Lua, changes: dict[str, Any], report: dict[str, Any], found: dict[str, Any]
-) -> None:
-    model = {name: value for name, value in (RATED | changes).items() if value is not None}
-    model = paced(lua, model, report=report)
-    assert {name: model.get(name) for name in found} == {
-        name: pytest.approx(value) for name, value in found.items()
-    }
+@pytest.mark.parametrize("case", lines_of("limiter_refusals.jsonl"), ids=itemgetter("why"))
+def test_refusals(lua: Lua, case: dict[str, Any]) -> None:
+    changed = RATED | case["changes"]
+    known = {name: value for name, value in changed.items() if value is not None}
+    model = paced(lua, known, report=case["report"])
+    for name, value in case["found"].items():
+        assert model.get(name) == pytest.approx(value), name
 
 
 @pytest.mark.parametrize(
