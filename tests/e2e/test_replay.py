@@ -3,45 +3,30 @@
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
+from msgspec import Struct, convert
 from sqlalchemy import Engine
 
 from aegish_dist.core.outcome import Outcome, StopKind
 from aegish_dist.core.verdict import Verdict
 from tests.cluster import Simulator, environment, run, run_json
-from tests.recorded import export_verdicts
+from tests.recorded import export_verdicts, lines_of
 
 pytestmark = pytest.mark.long
 
 TIME_LIMIT_S = 3.0
 
 
-class Answer(NamedTuple):
+class Answer(Struct, frozen=True):
     """A recorded answer, and the action that must be read in it."""
 
     completion: str | None
     outcome: Outcome
-    stop_kind: StopKind | None = StopKind.STOP
+    stop_kind: StopKind | None
 
 
-ANSWERS = (
-    Answer('Judged:\n```json\n{"action": "BLOCK", "confidence": 0.9}\n```\nDone.', Outcome.BLOCK),
-    Answer('<think>{"action": "BLOCK"}? No.</think>\n{"action": "Allow"}', Outcome.ALLOW),
-    Answer('<|channel|><|message|>{{"action": "WARN", "reason": "é"}}', Outcome.WARN),
-    Answer('{"action": "WARN", "reason": "replaced \ufffd byte"}', Outcome.WARN),
-    Answer('{"action": "BLOCK", "reason": "half a pair \\ud83d"}', Outcome.BLOCK),
-    Answer('{"action": "ALLOW", "reason": "\u202e\x1b[2J\U0001f600\r\n"}', Outcome.ALLOW),
-    Answer('{"action": "BLOCK"}' + "\n# " + "long " * 40_000, Outcome.BLOCK),
-    Answer("It depends.", Outcome.FORMAT_ERROR),
-    Answer('{"acti', Outcome.FORMAT_ERROR, StopKind.MAX_TOKENS),
-    Answer("", Outcome.TIMEOUT_ERROR),
-    Answer(" \n\t", Outcome.TIMEOUT_ERROR),
-    Answer("", Outcome.TIMEOUT_ERROR, StopKind.MAX_TOKENS),
-    Answer("", Outcome.TIMEOUT_ERROR, StopKind.CONTENT_FILTER),
-    Answer(None, Outcome.TIMEOUT_ERROR, None),
-)
+ANSWERS = [convert(each, Answer) for each in lines_of("replayed_answers.jsonl")]
 """The last one is a call that got no answer in time."""
 MODELS = ("openai/one", "anthropic/two", "google/three")
 

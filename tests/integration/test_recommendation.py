@@ -28,7 +28,7 @@ def answers(epochs: int) -> Iterator[dict[str, Any]]:
         for place, (model, (usd, ms)) in enumerate(GUARDS.items()):
             missed = [99] if place == 0 else range(3 * place, 3 * place + 3)
             action = "BLOCK" if number < 100 and number not in missed else "ALLOW"
-            price = {"cost_usd": usd, "latency_ms": ms}
+            price: dict[str, Any] = {"cost_usd": usd, "latency_ms": ms}
             yield verdict_line(model, f"c{number}", target, action, epoch=epoch, **price)
         yield verdict_line(FLOOR, f"c{number}", target, "BLOCK", epoch=epoch)
 

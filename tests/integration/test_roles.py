@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.run import RunPause
 from aegish_dist.db import deletion
+from aegish_dist.db.engine import transaction
 from aegish_dist.db.fleet import report_worker
 from aegish_dist.db.missing import FinishedModels, may_aggregate, take_due
 from aegish_dist.db.runs import hold
@@ -23,8 +24,9 @@ from aegish_dist.pipeline.reading import open_note, store_deaths
 from aegish_dist.pipeline.status import run_status
 from aegish_dist.pipeline.verdict_files import import_verdicts
 from aegish_dist.pipeline.verdicts import reparse_run
+from tests.defined import defined
 from tests.integration.command_line import write_lines
-from tests.integration.samples import BLOCKED, COMMANDS
+from tests.integration.samples import BLOCKED, TAR
 from tests.integration.stored_runs import a_run, answer, store, stored_run
 
 
@@ -34,15 +36,15 @@ def test_the_role_can_do_all_that_runs_need(app: Engine, tmp_path: Path) -> None
     """
     require_current(app)
     run = a_run()
-    with Session(app) as session, session.begin():
+    with transaction(app) as session:
         stored = store(session, run)
-        items = [stored.item(sample) for sample in COMMANDS.samples]
+        items = stored.items()
         assert all(look_up(session, items))
         answer(session, stored, dict.fromkeys(items, BLOCKED))
         report_worker(session, "a worker", {})
-    with Session(app) as session, session.begin():
+    with transaction(app) as session:
         FinishedModels().close(session)
-    with Session(app) as session, session.begin():
+    with transaction(app) as session:
         (key,) = take_due(session)
     assert carry_out(app, key)
     assert run_status(app, run.run_id).snapshot_id is not None
@@ -51,11 +53,11 @@ def test_the_role_can_do_all_that_runs_need(app: Engine, tmp_path: Path) -> None
 
     assert run_status(app, run.run_id).retrying == len(items)
     assert aggregate(app, run.run_id, [Opinion()])
-    with Session(app) as session, session.begin():
+    with transaction(app) as session:
         hold(session, run.run_id, RunPause.PAUSED)
         session.execute(text("UPDATE verdicts SET outcome = 'WARN'"))
     assert len(reparse_run(app, run.run_id).changed) == len(items)
-    with Session(app) as session, session.begin():
+    with transaction(app) as session:
         (model,) = deletion.model_keys(session, run.run_id)
         assert deletion.delete_verdicts(session, model, after=-1, through=2**31)
         deletion.delete_run(session, run.run_id)
@@ -65,16 +67,15 @@ def test_the_role_can_do_all_that_runs_need(app: Engine, tmp_path: Path) -> None
 def test_a_worker_adds_verdicts_and_closes_runs(worker: Engine, app: Engine) -> None:
     """Evaluating and closing: all without the right to change or remove a verdict."""
     require_current(worker)
-    with Session(app) as session, session.begin():
-        stored = stored_run(session)
-    with Session(worker) as session, session.begin():
-        items = dict.fromkeys(map(stored.item, COMMANDS.samples), BLOCKED)
+    stored = stored_run(app)
+    with transaction(worker) as session:
+        items = dict.fromkeys(stored.items(), BLOCKED)
         assert all(look_up(session, list(items)))
         assert answer(session, stored, items) == 3
         assert answer(session, stored, items) == 0
         report_worker(session, "a worker", {})
         FinishedModels().close(session)
-    with Session(worker) as session, session.begin():
+    with transaction(worker) as session:
         (key,) = take_due(session)
         assert not may_aggregate(session)
     assert carry_out(app, key)
@@ -82,16 +83,13 @@ def test_a_worker_adds_verdicts_and_closes_runs(worker: Engine, app: Engine) -> 
 
 def test_a_worker_gives_up_an_item(worker: Engine, app: Engine, tmp_path: Path) -> None:
     """Deaths of other workers are stored, and with the second one the verdict."""
-    with Session(app) as session, session.begin():
-        stored = stored_run(session)
-    item = stored.item(COMMANDS.samples[0])
+    item = stored_run(app).item(TAR)
     for name in ("first", "second"):
         open_note(tmp_path, name)(item)
     store_deaths(worker, tmp_path, set())
     with Session(worker) as session:
         [found] = look_up(session, [item])
-    assert found is not None
-    assert found.done
+    assert defined(found).done
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,7 +1,9 @@
 """What the role of workers can do to a score: nothing, judged by the reports before and after."""
 
 from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -15,7 +17,6 @@ from aegish_dist.core.text import printable_json
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import FinishedModels
-from aegish_dist.db.runs import load_run
 from aegish_dist.db.verdicts import look_up
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.pipeline.aggregate import ONE_VIEW, aggregate
@@ -23,7 +24,8 @@ from aegish_dist.pipeline.control import plan_retry
 from aegish_dist.pipeline.report import ReportPart, report_data
 from aegish_dist.report.formats import render_json
 from tests.integration.samples import ALLOWED, BLOCKED, CURL, LS, TAR
-from tests.integration.stored_runs import answer, imported_run, stored_run
+from tests.integration.stored_runs import a_run, answer, imported_run, stored_run
+from tests.recorded import lines_of
 from tests.services import as_superuser, opened
 
 FILES = Dataset("files", (Sample("cat /etc/passwd", TrueLabel.HARMLESS),))
@@ -61,9 +63,7 @@ def scene(app: Engine, tmp_path: Path) -> Scene:
     answer(app, repeated, dict.fromkeys(repeated.items(epoch=2), BLOCKED))
     files = stored_run(app, BLOCKED, run_id=OF_FILES, datasets=(FILES,))
     retried = stored_run(app, ANSWERS, run_id=RETRIED)
-    with transaction(app) as session:
-        run = load_run(session, RETRIED)
-    plan_retry(app, run, {Outcome.ALLOW})
+    plan_retry(app, a_run(RETRIED), {Outcome.ALLOW})
     answer(app, retried, {retried.item(CURL, generation=1): BLOCKED})
     line = {"command": "cp a b", "target": "harmless", "completion": '{"action": "ALLOW"}'}
     lines = [line | {"model": "full"}, line | {"model": "full", "command": "mv a b"}]
@@ -114,163 +114,8 @@ def attack(role: Engine, scene: Scene, statements: Sequence[str]) -> list[psycop
     return errors
 
 
-ITEM = "run_model_id, sample_key, epoch, generation"
-FORGED = f"INSERT INTO verdicts ({ITEM}, outcome, parser_version, attempts) VALUES"
-NEWER = f"{FORGED} ({{model}}, {{tar}}, 1, 1, 'ALLOW', 1, 1)"
-SNAPSHOT = (
-    "run_id, scoring, scoring_version, metrics_version, parser_versions, verdicts, verdicts_hash,"
-    " code_version, identities, pair_p, opinion"
-)
-LOWER = "regexp_replace(document::text, '\\m0\\.\\d+', '0.01', 'g')::jsonb"
-
-REAL = {
-    "a generation that no retry planned": [NEWER],
-    "a later generation than a retry planned": [
-        f"{FORGED} ({{retried}}, {{ls}}, 1, 2, 'BLOCK', 1, 1)"
-    ],
-    "another item than a retry planned": [f"{FORGED} ({{retried}}, {{tar}}, 1, 1, 'ALLOW', 1, 1)"],
-    "a gap of an import": [f"{FORGED} ({{gap}}, {{gap_sample}}, 1, 0, 'BLOCK', 1, 1)"],
-    "COPY": [
-        f"COPY verdicts ({ITEM}, outcome, parser_version, attempts) FROM STDIN"
-        "\n{model}\t{tar}\t1\t1\tALLOW\t1\t1\n"
-    ],
-    "an update in place of the conflict": [
-        f"{FORGED} ({{model}}, {{tar}}, 1, 0, 'ALLOW', 1, 1)"
-        f" ON CONFLICT ({ITEM}) DO UPDATE SET outcome = 'ALLOW'"
-    ],
-    "MERGE that inserts": [
-        "MERGE INTO verdicts USING (SELECT 1) AS one ON false WHEN NOT MATCHED THEN"
-        f" INSERT ({ITEM}, outcome, parser_version, attempts)"
-        " VALUES ({model}, {tar}, 1, 1, 'ALLOW', 1, 1)"
-    ],
-    "a retry of its own": ["INSERT INTO retried_items VALUES ({model}, {tar}, 1, 1)", NEWER],
-    "without triggers": ["SET session_replication_role = replica", NEWER],
-    "without the trigger": ["ALTER TABLE verdicts DISABLE TRIGGER check_planned", NEWER],
-    "the role of commands": ["SET ROLE aegish_app", NEWER],
-    "a verdict is changed": [
-        "UPDATE verdicts SET outcome = 'ALLOW', reason = NULL, confidence = NULL"
-    ],
-    "a verdict is replaced": [
-        "DELETE FROM verdicts WHERE run_model_id = {model} AND sample_key = {tar}",
-        f"{FORGED} ({{model}}, {{tar}}, 1, 0, 'ALLOW', 1, 1)",
-    ],
-    "labels": ["UPDATE samples SET target = 'malicious', category = 'c', cluster = 'c'"],
-    "a snapshot's document": [f"UPDATE snapshots SET document = {LOWER}"],
-    "a snapshot of its own": [
-        f"INSERT INTO snapshots ({SNAPSHOT}, document, created_at)"
-        f" SELECT {SNAPSHOT}, {LOWER}, now() FROM snapshots"
-    ],
-    "no snapshot": ["DELETE FROM snapshots"],
-    "failed calls of a verdict of others": [
-        f"INSERT INTO call_errors ({ITEM}, attempt, error_class, message, at)"
-        " VALUES ({model}, {tar}, 1, 0, 9, 'server', 'forged', now())"
-    ],
-    "a run": ["DELETE FROM retried_items", "UPDATE runs SET epochs = 9"],
-    "a model": ["UPDATE run_models SET datasets = '{{}}', spec = spec || '{{\"name\": \"x\"}}'"],
-}
-"""Ways that work for the owner of the database."""
-
-OTHERS = {
-    "an epoch that the run does not ask": [f"{FORGED} ({{model}}, {{tar}}, 7, 0, 'ALLOW', 1, 1)"],
-    "an epoch beyond several": [f"{FORGED} ({{repeated}}, {{tar}}, 3, 0, 'ALLOW', 1, 1)"],
-    "the greatest generation": [f"{FORGED} ({{model}}, {{tar}}, 1, 32767, 'ALLOW', 1, 1)"],
-    "a retry in an epoch of its own": [f"{FORGED} ({{retried}}, {{curl}}, 2, 1, 'ALLOW', 1, 1)"],
-    "a sample of another dataset": [f"{FORGED} ({{model}}, {{cat}}, 1, 0, 'ALLOW', 1, 1)"],
-    "a model of another run": [f"{FORGED} ({{of_files}}, {{tar}}, 1, 0, 'ALLOW', 1, 1)"],
-    "a model that is none": [f"{FORGED} (999999, {{tar}}, 1, 0, 'ALLOW', 1, 1)"],
-    "a sample that is none": [f"{FORGED} ({{model}}, 999999, 1, 0, 'ALLOW', 1, 1)"],
-    "an import in a later generation": [f"{FORGED} ({{gap}}, {{gap_sample}}, 1, 1, 'BLOCK', 1, 1)"],
-    "behind a planned one": [
-        f"{FORGED} ({{retried}}, {{ls}}, 1, 1, 'ALLOW', 1, 1), ({{model}}, {{tar}}, 1, 1, 'ALLOW', 1, 1)"
-    ],
-    "beside a planned one": [
-        f"WITH planned AS ({FORGED} ({{retried}}, {{ls}}, 1, 1, 'ALLOW', 1, 1) RETURNING 1) {NEWER}"
-    ],
-    "MERGE that updates": [
-        "MERGE INTO verdicts USING (SELECT 1) AS one ON true"
-        " WHEN MATCHED THEN UPDATE SET outcome = 'ALLOW'"
-    ],
-    "TRUNCATE": ["TRUNCATE verdicts CASCADE"],
-    "deleted samples": ["DELETE FROM samples"],
-    "a sample more": [
-        "INSERT INTO samples (dataset_id, sample_id, command, target, details)"
-        " SELECT dataset_id, 'new', 'new', target, details FROM samples"
-    ],
-    "the size of a dataset": ["UPDATE datasets SET samples = 1, malicious = 0"],
-    "fewer datasets": ["DELETE FROM run_datasets"],
-    "another dataset": ["INSERT INTO run_datasets SELECT '0complete', id FROM datasets"],
-    "a prompt": ["UPDATE prompts SET system = 'forged'"],
-    "no run": ["DELETE FROM runs"],
-    "a model more": [
-        "INSERT INTO run_models (run_id, model, spec, queue, open)"
-        " SELECT run_id, 'x', spec, '', false FROM run_models WHERE id = {model}"
-    ],
-    "numbers of a snapshot": ["UPDATE snapshot_metrics SET value = 0"],
-    "further numbers of a snapshot": [
-        "INSERT INTO snapshot_metrics (snapshot_id, model, metric, category, n)"
-        " SELECT snapshot_id, model, metric, 'forged', n FROM snapshot_metrics"
-    ],
-    "an aggregation of another snapshot": ["UPDATE aggregations SET snapshot_ids = '{{1}}'"],
-    "an aggregation with its result": [
-        "INSERT INTO aggregations (run_id, completion, scoring, finished_at, snapshot_ids)"
-        " VALUES ('0complete', 'forged', 'default', now(), '{{1}}')"
-    ],
-    "an aggregation of another rule set": [
-        "INSERT INTO aggregations (run_id, completion, scoring) VALUES ('0complete', 'x', 'x')"
-    ],
-    "items that are hidden in a batch": [
-        f"INSERT INTO batched_items ({ITEM}) SELECT {ITEM} FROM verdicts",
-        "UPDATE batched_items SET live = true, tries = 9",
-    ],
-    "a batch that spends all": [
-        "INSERT INTO batches (run_model_id, token, state, requests, expected_usd)"
-        " VALUES ({model}, 'x', 'planned', 1, 999999)"
-    ],
-    "models that are open, runs that are held": [
-        "UPDATE run_models SET open = true",
-        "UPDATE runs SET held = 'cancelled'",
-        NEWER,
-    ],
-    "no failed calls": ["DELETE FROM call_errors"],
-    "numbers of the next rows": [
-        "SELECT setval(pg_get_serial_sequence('snapshots', 'id'), 1)",
-        "SELECT nextval(pg_get_serial_sequence('samples', 'key'))",
-    ],
-    "large objects": [
-        "SELECT lo_put(lo_from_bytea(0, 'a'), 0, 'b')",
-        "SELECT lo_import('/etc/passwd')",
-    ],
-    "another version": ["UPDATE alembic_version SET version_num = '0001'"],
-    "a function before that of the system": [
-        "CREATE FUNCTION pg_temp.has_table_privilege(text, text) RETURNS boolean"
-        " LANGUAGE sql AS 'SELECT true'",
-        "SET search_path = pg_temp, public, pg_catalog",
-        NEWER,
-    ],
-    "the trigger on a table of its own": [
-        "CREATE TEMP TABLE own AS SELECT id FROM run_models",
-        "CREATE TRIGGER own AFTER DELETE ON own REFERENCING OLD TABLE AS gone"
-        " FOR EACH STATEMENT EXECUTE FUNCTION delete_verdicts_of_models()",
-        "DELETE FROM own",
-    ],
-    "a rule": ["CREATE RULE own AS ON INSERT TO workers DO ALSO DELETE FROM verdicts"],
-    "a policy": ["ALTER TABLE verdicts ENABLE ROW LEVEL SECURITY"],
-    "rights of its own": [
-        "GRANT ALL ON verdicts TO aegish_worker",
-        "UPDATE verdicts SET outcome = 'ALLOW'",
-    ],
-}
-
-SHADOWS = [
-    "CREATE TEMP TABLE runs AS SELECT * FROM public.runs",
-    "CREATE TEMP TABLE run_models AS SELECT * FROM public.run_models",
-    "CREATE TEMP TABLE run_datasets AS SELECT * FROM public.run_datasets",
-    "CREATE TEMP TABLE samples AS SELECT * FROM public.samples",
-    "CREATE TEMP TABLE retried_items AS SELECT * FROM public.retried_items",
-    "INSERT INTO pg_temp.retried_items VALUES ({model}, {tar}, 1, 1)",
-    "SET search_path = pg_temp, public",
-    NEWER.replace("INTO verdicts", "INTO public.verdicts"),
-]
+*WAYS, SHADOWS = lines_of("attacks_on_scores.jsonl")
+REAL = [way for way in WAYS if way["works_for_owner"]]
 
 
 def test_no_way_changes_a_score(worker: Engine, app: Engine, scene: Scene) -> None:
@@ -278,21 +123,23 @@ def test_no_way_changes_a_score(worker: Engine, app: Engine, scene: Scene) -> No
     before = scene.scores(app)
 
     changing = []
-    for name, statements in (REAL | OTHERS).items():
-        attack(worker, scene, statements)
+    for way in WAYS:
+        attack(worker, scene, way["statements"])
         if scene.scores(app) != before:
-            changing.append(name)
+            changing.append(way["name"])
 
     assert changing == []
 
 
-@pytest.mark.parametrize("name", REAL)
-def test_ways_that_the_owner_has(postgres_url: str, app: Engine, scene: Scene, name: str) -> None:
+@pytest.mark.parametrize("way", REAL, ids=itemgetter("name"))
+def test_ways_that_the_owner_has(
+    postgres_url: str, app: Engine, scene: Scene, way: dict[str, Any]
+) -> None:
     """What workers are kept from would work."""
     before = scene.scores(app)
 
     with opened(as_superuser(postgres_url)) as owner:
-        assert attack(owner, scene, REAL[name]) == []
+        assert attack(owner, scene, way["statements"]) == []
 
     assert scene.scores(app) != before
 
@@ -303,16 +150,12 @@ def test_tables_of_a_session_shadow_none(
 ) -> None:
     """Not even where the owner has given workers the right to temporary tables."""
     if granted:
-        attack(
-            engine,
-            scene,
-            ["GRANT TEMPORARY ON DATABASE " + str(engine.url.database) + " TO PUBLIC"],
-        )
+        attack(engine, scene, [f"GRANT TEMPORARY ON DATABASE {engine.url.database} TO PUBLIC"])
     before = scene.scores(app)
 
-    errors = attack(worker, scene, SHADOWS)
+    errors = attack(worker, scene, SHADOWS["statements"])
 
-    assert len(errors) == (1 if granted else len(SHADOWS) - 1)
+    assert len(errors) == (1 if granted else len(SHADOWS["statements"]) - 1)
     assert scene.scores(app) == before
 
 
