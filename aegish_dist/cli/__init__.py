@@ -77,6 +77,7 @@ SECTIONS: dict[str, dict[str, str]] = {
 }
 
 
+# Modules of commands that share one; every other command has a module of its name.
 MODULES = {
     "extend": "submit",
     "pause": "submit",
@@ -94,7 +95,6 @@ MODULES = {
     "exporter": "operation",
     "doctor": "operation",
 }
-"""Modules of commands that share one; every other command has a module of its name."""
 
 
 class LazyGroup(Group):
@@ -107,21 +107,23 @@ class LazyGroup(Group):
         if cmd_name not in self.list_commands(ctx):
             return None
         name = cmd_name.replace("-", "_")
-        gc.disable()  # what is imported stays; looking for garbage in it takes a fifth of the time
-        command: click.Command = getattr(
-            import_module(f"aegish_dist.cli.{MODULES.get(cmd_name, name)}"), name
-        )
+        # What is imported stays: looking for garbage in it takes a fifth of the time.
+        gc.disable()
+        module = import_module(f"aegish_dist.cli.{MODULES.get(cmd_name, name)}")
+        command: click.Command = getattr(module, name)
         gc.freeze()
         gc.enable()
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete commands without importing them."""
-        listed = (each for commands in SECTIONS.values() for each in commands.items())
-        found = [
-            CompletionItem(name, help=does) for name, does in listed if name.startswith(incomplete)
-        ]
-        return found + click.Command.shell_complete(self, ctx, incomplete)
+        items = []
+        for commands in SECTIONS.values():
+            for name, does in commands.items():
+                if name.startswith(incomplete):
+                    items.append(CompletionItem(name, help=does))
+        # That of a group would import every command for its help.
+        return items + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in SECTIONS.items():
@@ -163,8 +165,11 @@ def run(arguments: list[str] | None) -> int:
     except ClosedOutputError:
         return EXIT_EXPECTED
     except (Exception, KeyboardInterrupt) as error:
-        if (interrupt := interrupt_in(error)) or isinstance(error, click.Abort):
-            note(f"interrupted {interrupt or ''}".rstrip())
+        interrupt = interrupt_in(error)
+        if interrupt or isinstance(error, click.Abort):
+            # It may say in words what was interrupted.
+            words = interrupt or ""
+            note(f"interrupted {words}".rstrip())
             return EXIT_INTERRUPTED
         if not isinstance(error, AegishError):
             return _unforeseen(error)
@@ -176,7 +181,8 @@ def run(arguments: list[str] | None) -> int:
 def _result(arguments: list[str] | None) -> Any:
     try:
         return cli.main(arguments, prog_name="aegish-dist", standalone_mode=False)
-    except NoArgsIsHelpError as error:  # a group without the name of a command
+    except NoArgsIsHelpError as error:
+        # A group without the name of a command: the help is its result, not a note.
         say_rendered(f"{error.format_message()}\n")
         return error.exit_code
 

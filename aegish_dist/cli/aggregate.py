@@ -33,25 +33,26 @@ def aggregate(
     then prints a list.
     """
     opinions = load_opinions(scoring, targets, overlay)
-    workspace, found = open_run(run_id)
-    note_overlay(workspace, found, opinions[0])
+    store, run = open_run(run_id)
+    # All of them have the same overlay.
+    note_overlay(store, run, opinions[0])
     with without_collector():
-        snapshots = aggregate_run(workspace.engine, found, opinions, recount=recount)
+        snapshots = aggregate_run(store.engine, run, opinions, recount=recount)
     if as_json:
         documents = [document(snapshot) for snapshot in snapshots]
         say_json(documents if len(documents) > 1 else documents[0])
     else:
-        say(*(_line(found, snapshot) for snapshot in snapshots))
-        note(f"print one with: aegish-dist report --run-id {found}")
+        say(*(_line(run, snapshot) for snapshot in snapshots))
+        note(f"print one with: aegish-dist report --run-id {run}")
 
 
 def _line(run_id: str, snapshot: Snapshot) -> str:
+    opinion = snapshot.scoring
     overlay = snapshot.opinion and snapshot.opinion.overlay
-    laid = f" and overlay '{overlay.name}' version {overlay.version}" if overlay else ""
-    return (
-        f"snapshot {snapshot.snapshot_id}: run {run_id} under {snapshot.scoring}{laid},"
-        f" {counted(snapshot.verdicts, 'verdict')}"
-    )
+    if overlay:
+        opinion += f" and overlay '{overlay.name}' version {overlay.version}"
+    verdicts = counted(snapshot.verdicts, "verdict")
+    return f"snapshot {snapshot.snapshot_id}: run {run_id} under {opinion}, {verdicts}"
 
 
 def document(snapshot: Snapshot) -> JsonObject:

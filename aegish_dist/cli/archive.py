@@ -13,6 +13,7 @@ from aegish_dist.cli.printing import confirmed, note, say, say_table
 from aegish_dist.cli.status import Shown
 from aegish_dist.cli.verdicts import note_unread
 from aegish_dist.cli.workspace import open_run_to_ask, open_workspace
+from aegish_dist.core.run import Run
 from aegish_dist.core.text import counted
 from aegish_dist.errors import DatasetError, OutputError, StoreError, StoreUnusableError
 from aegish_dist.pipeline.archives import (
@@ -75,9 +76,8 @@ def prune(
     `reparse` and the texts of reports then lack the answers. Runs in progress are left out.
     """
     workspace = open_workspace()
-    found = old_runs(workspace.engine, parsed_age(older_than), keep or 0)
     runs = []
-    for run in found:
+    for run in old_runs(workspace.engine, parsed_age(older_than), keep or 0):
         if run.busy is None:
             runs.append(run)
         else:
@@ -86,16 +86,15 @@ def prune(
         say("no run is that old")
         return
     shrink = _delete
-    numbers: tuple[str, ...] = ("Models", "Verdicts", "Snapshots")
+    numbers = ["Models", "Verdicts", "Snapshots"]
     if completions:
         shrink = _prune
-        numbers = ("Completions", "MB")
+        numbers = ["Completions", "MB"]
         runs = prunable(workspace.engine, runs)
         if not runs:
             say("no run that old has completions to delete")
             return
-    columns = ("Run", "Created (UTC)", "Name")
-    say_table(columns, map(_row, runs), numbers)
+    say_table(("Run", "Created (UTC)", "Name"), map(_row, runs), numbers)
     if not dry_run:
         shrink(workspace, runs, archive_to, yes=yes)
 
@@ -109,8 +108,8 @@ def delete(run: str, *, yes: bool) -> None:
     Pause or cancel a run in progress first. Its samples and prompt are deleted too, unless
     another run uses them. Imported datasets stay.
     """
-    workspace, found = open_run_to_ask(run)
-    leaving = _idle(look_at(workspace.engine, found))
+    workspace, run_id = open_run_to_ask(run)
+    leaving = _idle(look_at(workspace.engine, run_id))
     _delete(workspace, [leaving], archive_to=None, yes=yes)
 
 
@@ -130,14 +129,16 @@ def archive(run: str, to: Path, *, deletes: bool, yes: bool) -> None:
     without --delete, and with it only what the files were compared with.
     """
     workspace, run_id = open_run_to_ask(run)
-    found = look_at(workspace.engine, run_id)
+    leaving = look_at(workspace.engine, run_id)
     if deletes:
-        _idle(found)
+        # Refused before the archive is written, which may take minutes.
+        _idle(leaving)
     place = archive_run(workspace.engine, run_id, to, Shown())
-    say(f"{place}: {counted(found.size.verdicts, 'verdict')}, read back and compared")
-    if deletes and _agreed(_named([found]), yes=yes):
-        delete_run(workspace, found, Shown(), place)
-        say(f"deleted {_named([found])}")
+    say(f"{place}: {counted(leaving.size.verdicts, 'verdict')}, read back and compared")
+    name = _name_of(leaving.run)
+    if deletes and _agreed(name, yes=yes):
+        delete_run(workspace, leaving, Shown(), place)
+        say(f"deleted {name}")
 
 
 @command("aegish-dist runs restore archive/1rxj8g3gx", name="restore")
@@ -153,11 +154,11 @@ def restore(archive: Path) -> None:
         output_of = workspace.catalog.output_of
         restored = restore_run(workspace.engine, archive, output_of, Shown())
     run = restored.run
-    named = f"run {run.run_id} {run.name}".strip()
+    name = _name_of(run)
     if restored.completions is None:
-        say(f"restored {named} with {counted(restored.verdicts, 'verdict')}")
+        say(f"restored {name} with {counted(restored.verdicts, 'verdict')}")
     else:
-        say(f"restored {counted(restored.completions, 'completion')} of {named}")
+        say(f"restored {counted(restored.completions, 'completion')} of {name}")
     note_unread(run.run_id, restored.unread)
     if restored.completions is None and run.held:
         note(
@@ -168,10 +169,10 @@ def restore(archive: Path) -> None:
         note(f"{counted(run.pruned.completions, 'completion')} of it had been pruned before")
 
 
-def _idle(found: LeavingRun) -> LeavingRun:
-    if found.busy is not None:
-        raise StoreError(found.busy)
-    return found
+def _idle(leaving: LeavingRun) -> LeavingRun:
+    if leaving.busy is not None:
+        raise StoreError(leaving.busy)
+    return leaving
 
 
 def _row(leaving: LeavingRun) -> list[str]:
@@ -190,20 +191,22 @@ def _delete(
     verdicts = sum(leaving.size.verdicts for leaving in runs)
     snapshots = sum(leaving.size.snapshots for leaving in runs)
     size = f"{counted(verdicts, 'verdict')} and {counted(snapshots, 'snapshot')}"
-    what = f"{_named(runs)} with {size}"
-    if _agreed(what, yes=yes):
+    runs_with_size = f"{_named(runs)} with {size}"
+    if _agreed(runs_with_size, yes=yes):
         _run_by_run(workspace, runs, archive_to, partial(delete_run, workspace))
-        say(f"deleted {what}")
+        say(f"deleted {runs_with_size}")
 
 
 def _prune(
     workspace: Workspace, runs: Sequence[LeavingRun], archive_to: Path | None, *, yes: bool
 ) -> None:
     number = sum(run.texts.completions for run in runs if run.texts is not None)
-    if _agreed(f"{counted(number, 'completion')} of {_named(runs)}", yes=yes):
+    names = _named(runs)
+    if _agreed(f"{counted(number, 'completion')} of {names}", yes=yes):
         prune = partial(prune_completions, workspace.engine)
+        # Another command may have deleted some of them since they were counted.
         pruned = sum(_run_by_run(workspace, runs, archive_to, prune))
-        say(f"deleted {counted(pruned, 'completion')} of {_named(runs)}; all numbers stay")
+        say(f"deleted {counted(pruned, 'completion')} of {names}; all numbers stay")
 
 
 def _agreed(what: str, *, yes: bool) -> bool:
@@ -220,8 +223,7 @@ def _run_by_run(
     shrink: Callable[[LeavingRun, Observer, Path | None], T],
 ) -> list[T]:
     """Archive each run, if a folder is named, and delete of it; one that is refused stays alone."""
-    done: list[T] = []
-    refused = 0
+    deleted: list[T] = []
     for leaving in runs:
         try:
             place = None
@@ -229,19 +231,23 @@ def _run_by_run(
                 run_id = leaving.run.run_id
                 place = archive_run(workspace.engine, run_id, archive_to, Shown())
                 say(f"{place}: read back and compared")
-            done.append(shrink(leaving, Shown(), place))
+            deleted.append(shrink(leaving, Shown(), place))
         except (StoreError, DatasetError, OutputError) as error:
+            # Without a store no further run can be worked on either.
             if len(runs) == 1 or isinstance(error, StoreUnusableError):
                 raise
             note(f"left as it is: {error}")
-            refused += 1
+    refused = len(runs) - len(deleted)
     if refused:
         raise StoreError(f"{refused} of {len(runs)} runs were left as they are")
-    return done
+    return deleted
 
 
 def _named(runs: Sequence[LeavingRun]) -> str:
     if len(runs) > 1:
         return f"{len(runs)} runs"
-    run = runs[0].run
+    return _name_of(runs[0].run)
+
+
+def _name_of(run: Run) -> str:
     return f"run {run.run_id} {run.name}".strip()

@@ -83,10 +83,10 @@ def audit(
     """
     if overlay_file is not None:
         require_new(overlay_file)
-    workspace, run = open_run(run_id)
-    engine = workspace.engine
+    store, run = open_run(run_id)
+    engine = store.engine
+    most = LISTED if limit is None else limit or MAX_INTEGER
     with without_collector():
-        most = LISTED if limit is None else limit or MAX_INTEGER
         found = audit_run(engine, run, opinion, most)
     changes = 0
     effect = list[JsonObject]()
@@ -94,8 +94,10 @@ def audit(
         changes, effect = write_overlay(engine, run, opinion, found, overlay_file, author=author)
     form = chosen_form(form, as_json) or "table"
     if form == "json":
-        drafted = {} if overlay_file is None else {"overlay_effect": effect}
-        say_json(audit_document(run, opinion, found) | drafted)
+        document = audit_document(run, opinion, found)
+        if overlay_file is not None:
+            document["overlay_effect"] = effect
+        say_json(document)
     elif form == "csv":
         if found.warning is not None:
             note(found.warning)
@@ -103,12 +105,13 @@ def audit(
     else:
         if found.warning is not None:
             say(f"Warning: {found.warning}.", "")
-        shown = [overlay_section(effect)] if effect else []
+        sections = [overlay_section(effect)] if effect else []
         if form == "table":
-            _print_lists(found, IN_A_TABLE if limit is None else most, shown)
+            _print_lists(found, IN_A_TABLE if limit is None else most, sections)
         else:
-            sections = [*audit_sections(found), *shown]
-            say_rendered("\n\n".join(map(section_markdown, sections)) + "\n")
+            sections = [*audit_sections(found), *sections]
+            parts = [section_markdown(section) for section in sections]
+            say_rendered("\n\n".join(parts) + "\n")
     if overlay_file is not None:
         written = f"{counted(changes, 'change')} of labels written to {overlay_file}"
         note(f"{written}: a draft for you to decide")
@@ -118,11 +121,11 @@ def _print_lists(audit: Audit, limit: int, effect: Sequence[Section]) -> None:
     """Print the commands of each list in the width of the terminal, and how many more there are."""
     width = list_width()
     names = short_names([guard.model for guard in audit.reliabilities], width=24)
-    room = width - 15  # for probability and id
+    # What is left beside the probability and the id.
+    room = width - 15
     lists = [_two_lines(section, room) for section in command_lists(audit, limit, room, names)]
-    sections = [*lists, *effect]
-    if sections:
-        drawn = [_drawn(section, width) for section in sections]
+    drawn = [_drawn(section, width) for section in (*lists, *effect)]
+    if drawn:
         say_columns("\n\n".join(drawn))
     else:
         note("no command deserves a second look: the models agree with every label")
@@ -135,9 +138,10 @@ def _two_lines(section: Section, room: int) -> Section:
     """Return a list with label and reason below each command, as wide as the terminal."""
     rows: list[tuple[str, str]] = []
     for cells in section.rows:
-        shown, label, score, why, sample = (cell.text for cell in cells)
+        command, label, score, why, sample = (cell.text for cell in cells)
+        # Two lines of the terminal at most, which are folded between words.
         reason = shortened(f"{label}: {why}", 2 * room - 8)
-        rows.append((shown, score))
+        rows.append((command, score))
         rows.append((reason, sample))
     score_heading = section.columns[2].text
     columns = ("command, and its label: why", f"{score_heading}, id")
@@ -146,5 +150,7 @@ def _two_lines(section: Section, room: int) -> Section:
 
 def _drawn(section: Section, width: int) -> str:
     headings = [column.text for column in section.columns]
-    rows = [[f"{cell.text} {cell.detail}".strip() for cell in row] for row in section.rows]
+    rows = []
+    for row in section.rows:
+        rows.append([f"{cell.text} {cell.detail}".strip() for cell in row])
     return in_columns(headings, rows, title=section.title, caption=section.note, width=width)

@@ -93,12 +93,12 @@ def calibrate(
         criterion = least_cost(cost_of_miss, cost_of_stop, prevalence)
     elif max_fpr is not None:
         criterion = most_detections(max_fpr)
-    workspace, run = open_run(run_id)
-    note_overlay(workspace, run, opinion)
+    store, run = open_run(run_id)
+    note_overlay(store, run, opinion)
     with shown(output) as show:
         with without_collector():
             data = calibrate_run(
-                workspace.engine,
+                store.engine,
                 run,
                 opinion,
                 suspicion,

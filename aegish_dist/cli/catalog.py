@@ -48,19 +48,19 @@ def list_models(as_json: bool) -> None:
         return
     today = datetime.now(UTC).date()
     columns = ("Model", "$ per million in / out", "Key", "In all", "In batches", "Retires")
-    room = len(columns)
-    if shutil.get_terminal_size((140, 40)).columns < 140:
-        room = 3
+    # A narrow terminal shows the first three alone.
+    wide = shutil.get_terminal_size((140, 40)).columns >= 140
+    room = len(columns) if wide else 3
     rows = []
     for model in listed:
-        share = model.spec.batch_share
+        spec = model.spec
         retires = model.entry.retires
         row = (
-            model.spec.id,
-            _price(model.spec.price),
+            spec.id,
+            _price(spec.price),
             _key(model, workspace.environ),
             _in_all(model, today),
-            "" if share is None else f"{share:.0%} of it",
+            "" if spec.batch_share is None else f"{spec.batch_share:.0%} of it",
             "" if retires is None else retires.isoformat(),
         )
         rows.append(row[:room])
@@ -95,31 +95,32 @@ def check_(
     workspace = open_workspace()
     prompts = choose_prompts(workspace, prompt)
     specs, read = contenders(workspace, selection or "all", prompts)
+    # A model has several specs when it is asked with several prompts.
     warnings = dict.fromkeys(workspace.catalog.unlisted(spec.id) for spec in specs)
     note(*(warning for warning in warnings if warning))
     note(*addresses(workspace, specs))
     checks = check_models(workspace, specs, lambda model: read.get(model, prompts[0]), parameters)
+    documents = []
+    rows = []
+    for check in checks:
+        ms = check.latency_ms
+        document = {
+            "model": check.model,
+            "ok": check.ok,
+            "answer": check.detail,
+            "remedy": check.remedy or None,
+            "ms": ms,
+        }
+        documents.append(document)
+        ok = "yes" if check.ok else "NO"
+        ms_text = "-" if ms is None else f"{ms:.0f}"
+        rows.append((check.model, ok, check.detail, check.remedy, ms_text))
     if as_json:
-        documents = []
-        for check in checks:
-            document = {
-                "model": check.model,
-                "ok": check.ok,
-                "answer": check.detail,
-                "remedy": check.remedy or None,
-                "ms": check.latency_ms,
-            }
-            documents.append(document)
         say_json(documents)
     else:
         columns = ("Model", "OK", "Answer or problem", "What to change")
-        rows = []
-        for check in checks:
-            ms = "-" if check.latency_ms is None else f"{check.latency_ms:.0f}"
-            ok = "yes" if check.ok else "NO"
-            rows.append((check.model, ok, check.detail, check.remedy, ms))
         say_table(columns, rows, ("ms",), ids=1)
-    return 0 if all(each.ok for each in checks) else 1
+    return 0 if all(check.ok for check in checks) else 1
 
 
 def _in_all(model: ListedModel, today: date) -> str:

@@ -37,28 +37,31 @@ class Command(click.Command):
         self.examples = tuple(examples)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        typed = tuple(args)  # the parser empties it
+        # The parser empties the list.
+        typed = tuple(args)
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
-            said = in_plain_words(error.format_message())
-            if hint := self._hint(error, typed):
-                said = f"{said.rstrip('.')}: {hint}"
-            if said == error.format_message():
+            message = in_plain_words(error.format_message())
+            hint = self._hint(error, typed)
+            if hint:
+                message = f"{message.rstrip('.')}: {hint}"
+            if message == error.format_message():
                 raise
-            raise click.UsageError(said, ctx) from None
+            raise click.UsageError(message, ctx) from None
 
     def _hint(self, error: click.UsageError, typed: Sequence[str]) -> str:
         """Return what to type instead of a word that no option takes, or of a missing option."""
-        known = {each.name for each in self.params}
-        extra = "extra argument" in error.message
-        if "run_file" in known and typed and typed[0].endswith(".toml"):
+        options = {option.name for option in self.params}
+        if "run_file" in options and typed and typed[0].endswith(".toml"):
             return f"`--run-file {typed[0]}` takes a run file"
-        if "run_file" in known and isinstance(error, click.MissingParameter):
+        if "run_file" in options and isinstance(error, click.MissingParameter):
             return "or --run-file FILE; `aegish-dist init` writes one"
+        # Click has no error of its own for this one.
+        extra = "extra argument" in error.message
         if extra and "--models" in typed:
             return "several models: commas, no spaces"
-        if extra and "run_id" in known:
+        if extra and "run_id" in options:
             return "a run is named by `--run-id R`"
         return ""
 
@@ -104,12 +107,13 @@ class Group(Command, click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.NoSuchCommand as error:
-            known = self.list_commands(ctx)  # also those that are not imported yet
-            words = error.message.rstrip(".")
-            hint = f"{did_you_mean(error.command_name, known)} {self._advice}".strip()
+            # Click knows only the commands that are imported.
+            nearest = did_you_mean(error.command_name, self.list_commands(ctx))
+            hint = f"{nearest} {self._advice}".strip()
+            message = error.message.rstrip(".")
             if hint:
-                words += f": {hint}"
-            raise click.UsageError(words, ctx) from None
+                message += f": {hint}"
+            raise click.UsageError(message, ctx) from None
 
 
 def command(*examples: str, **more: Any) -> Callable[[Callable[..., Any]], Command]:

@@ -121,7 +121,7 @@ def compare(
     exits 0 if the guard is surely not worse by M or more, 4 if it surely is, 5 if the data cannot
     tell.
     """
-    contenders = {*models, *opinion.contenders}
+    guards = {*models, *opinion.contenders}
     refuse_usage(
         (run_id is not None and runs, "--run-id and --runs exclude each other"),
         (runs and metric == AUROC, "--metric auroc compares guards of one run"),
@@ -131,13 +131,14 @@ def compare(
         (junit is not None and junit == output, "--junit and --output name the same file"),
         (gate and margin is None, "--gate needs --margin: how much worse a guard may be"),
         (
-            gate and not runs and (len(contenders) < 2 or not models),
+            gate and not runs and (len(guards) < 2 or not models),
             "--gate needs --models OLD,NEW[,...] within a run",
         ),
     )
     form = chosen_form(form, as_json)
     store = open_store()
-    prints = form or output or not gate
+    # A gate alone answers in one line.
+    prints = form is not None or output is not None or not gate
     question = Question(
         opinion,
         metric=metric,
@@ -145,7 +146,7 @@ def compare(
         margin=margin or Question().margin,
         gate=gate,
         force=force,
-        changed=bool(prints) and form != "csv",
+        changed=prints and form != "csv",
     )
     with without_collector():
         data = _compared(store, run_id, runs, models, question)
@@ -157,8 +158,11 @@ def compare(
         _print(data, form or "table", output, commands_of, all_pairs=all_pairs)
     if not gate:
         return 0
-    beside = form is not None and output is None
-    (note if beside else say)(gate_line(data))
+    if form is not None and output is None:
+        # Standard output holds the document already.
+        note(gate_line(data))
+    else:
+        say(gate_line(data))
     return _EXIT_CODES[data.worst_gate]
 
 
@@ -172,9 +176,10 @@ def _compared(
     """Compare guards of one run, or the same guards of the runs that are named."""
     engine = store.engine
     if not named:
-        run = "latest" if run_id is None else run_id
-        return compare_models(engine, find_run(engine, run), models, question)
-    runs = [find_run(engine, each) for each in named]
+        run = find_run(engine, "latest" if run_id is None else run_id)
+        return compare_models(engine, run, models, question)
+    runs = [find_run(engine, name) for name in named]
+    # Only now: a run has an id and a name, and `latest` is one of them.
     refuse_usage((len(set(runs)) < len(runs), "--runs names a run twice"))
     return compare_runs(engine, runs, models, question)
 

@@ -9,7 +9,6 @@ import msgspec
 from aegish_dist.cli.command import group
 from aegish_dist.cli.options import OneOf, Utf8, as_json, completes, open_store
 from aegish_dist.cli.printing import note, say, say_json, say_lines, say_table
-from aegish_dist.core.run import RunDataset
 from aegish_dist.core.sample import Dataset, TrueLabel
 from aegish_dist.core.text import JsonObject, counted
 from aegish_dist.datasets.bundled import bundled_names, card_of
@@ -24,6 +23,10 @@ from aegish_dist.pipeline.datasets import choose_dataset, known_datasets, store_
 FILE = click.Path(path_type=Path)
 MAX_LINES = 1_000  # of problems, on a screen
 
+_known_dataset = click.argument("name", type=Utf8(), shell_complete=completes(bundled_names))
+_path = click.argument("path", type=FILE)
+_name = click.option("--name", help="Default: the file's name.")
+
 
 @group("aegish-dist datasets list")
 def datasets() -> None:
@@ -34,52 +37,44 @@ def datasets() -> None:
 @as_json
 def list_(as_json: bool) -> None:
     """List the datasets that a run may name."""
-    found = known_datasets(open_store().engine)
+    datasets = known_datasets(open_store().engine)
     if as_json:
-        say_json([msgspec.structs.asdict(dataset) for dataset in found])
-    else:
-        numbers = ("Samples", "Malicious", "Harmless")
-        columns = ("Dataset", "Fingerprint")
-        say_table(columns, map(_row, found), numbers)
-
-
-def _row(dataset: RunDataset) -> tuple[str, ...]:
-    return (
-        dataset.name,
-        dataset.fingerprint[:12],
-        f"{dataset.samples:,}",
-        f"{dataset.malicious:,}",
-        f"{dataset.samples - dataset.malicious:,}",
-    )
+        say_json([msgspec.structs.asdict(dataset) for dataset in datasets])
+        return
+    rows = []
+    for dataset in datasets:
+        numbers = (dataset.samples, dataset.malicious, dataset.samples - dataset.malicious)
+        row = [dataset.name, dataset.fingerprint[:12]]
+        rows.append(row + [f"{number:,}" for number in numbers])
+    say_table(("Dataset", "Fingerprint"), rows, ("Samples", "Malicious", "Harmless"))
 
 
 @datasets.command(examples=("aegish-dist datasets show harmless --samples 5",))
-@click.argument("name", type=Utf8(), shell_complete=completes(bundled_names))
+@_known_dataset
 @click.option("--samples", type=click.IntRange(0), metavar="N", help="Print N samples.")
 @as_json
 def show(name: str, samples: int | None, as_json: bool) -> None:
     """Show what a dataset holds."""
     dataset = choose_dataset(open_store().engine, name)
     summary = _summary(dataset)
-    shown = dataset.samples[: samples or 0]
+    examples = dataset.samples[: samples or 0]
     if as_json:
-        say_json({**summary, "examples": [msgspec.to_builtins(sample) for sample in shown]})
+        say_json({**summary, "examples": msgspec.to_builtins(examples)})
         return
-    say(*(f"{key:12} {_inline(value)}" for key, value in summary.items()))
+    for key, value in summary.items():
+        text = str(value)
+        if isinstance(value, dict):
+            text = ", ".join(f"{part} {number}" for part, number in value.items())
+        say(f"{key:12} {text}")
     card = card_of(dataset)
     if card:
         say_lines(f"\n{card.rstrip()}")
+    # Printed at once: standard output is flushed each time.
     lines = []
-    for sample in shown:
+    for sample in examples:
         category = sample.category or "-"
         lines.append(f"{sample.target:10} {category:14} {sample.command}")
     say(*lines)
-
-
-def _inline(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {number}" for key, number in value.items())
-    return str(value)
 
 
 def _summary(dataset: Dataset) -> JsonObject:
@@ -113,6 +108,7 @@ def import_() -> None:
 
 
 def _store(draft: Draft) -> None:
+    # Refused as a whole before the store is opened, which may start a database.
     dataset = draft.checked()
     store_dataset(open_store().engine, dataset, note)
     _note_skipped(draft)
@@ -134,15 +130,15 @@ def _note_skipped(draft: Draft) -> None:
 
 
 @import_.command(examples=("aegish-dist datasets import gtfobins GTFOBins.github.io",))
-@click.argument("path", type=FILE)
+@_path
 def gtfobins(path: Path) -> None:
     """Read a checkout of GTFOBins (its data are GPL-3)."""
     _store(read_gtfobins(path))
 
 
 @import_.command(examples=("aegish-dist datasets import aegish aegish.json --name mine",))
-@click.argument("path", type=FILE)
-@click.option("--name", help="Default: the file's name.")
+@_path
+@_name
 def aegish(path: Path, name: str | None) -> None:
     """Read a JSON file of the aegish benchmark.
 
@@ -152,8 +148,8 @@ def aegish(path: Path, name: str | None) -> None:
 
 
 @import_.command("table", examples=("aegish-dist datasets import table commands.csv --name mine",))
-@click.argument("path", type=FILE)
-@click.option("--name", help="Default: the file's name.")
+@_path
+@_name
 def table_(path: Path, name: str | None) -> None:
     """Read a JSONL, CSV or Parquet file.
 
@@ -164,9 +160,10 @@ def table_(path: Path, name: str | None) -> None:
 
 
 def _importer(form: str) -> None:
+    """Add the command that reads a published format, in the words of its entry."""
     about = FORMATS[form]
 
-    @click.argument("path", type=FILE)
+    @_path
     @click.option("--name", default=form, help="A name for the dataset.")
     def run(path: Path, name: str, label: str | None = None) -> None:
         _store(read_format(form, path, name, TrueLabel(label) if label else None))
@@ -175,8 +172,8 @@ def _importer(form: str) -> None:
     run.__doc__ = f"Read {about.source} ({licence}).\n\nPATH is {about.takes}."
     if about.declared:
         labels = OneOf([label.value for label in TrueLabel])
-        said = "What you declare the commands to be; nothing in the file says it."
-        run = click.option("--label", type=labels, required=True, help=said)(run)
+        text = "What you declare the commands to be; nothing in the file says it."
+        run = click.option("--label", type=labels, required=True, help=text)(run)
     example = f"aegish-dist datasets import {form} {about.example}"
     import_.command(form, examples=(example,))(run)
 
@@ -206,27 +203,28 @@ def validate(sets: tuple[str, ...], as_json: bool) -> int:
     Exit code 1 if an error would stop an import, or if copies of a command have both labels.
     """
     drafts = [_draft(given) for given in sets]
-    found: list[tuple[int, Problem]] = []  # with the number of the set
+    problems: list[tuple[int, Problem]] = []  # with the number of the set
     for number, draft in enumerate(drafts):
-        found += [(number, problem) for problem in draft.problems()]
-    found += alike(drafts)
+        problems += [(number, problem) for problem in draft.problems()]
+    problems += alike(drafts)
     # By set, then by line: repeats come from a search over all sets.
-    found.sort(key=lambda numbered: (numbered[0], numbered[1].record))
-    errors = sum(problem.severity is Severity.ERROR for _, problem in found)
-    warnings = len(found) - errors
+    problems.sort(key=lambda numbered: (numbered[0], numbered[1].record))
+    errors = sum(problem.severity is Severity.ERROR for _, problem in problems)
+    warnings = len(problems) - errors
     exit_code = 1 if errors else 0
     if as_json:
         listed = []
-        for number, problem in found:
+        for number, problem in problems:
             listed.append({"dataset": drafts[number].file, **msgspec.structs.asdict(problem)})
         say_json({"errors": errors, "warnings": warnings, "problems": listed})
         return exit_code
     for draft in drafts:
         _note_skipped(draft)
-    if len(found) > MAX_LINES:
-        found.sort(key=lambda numbered: numbered[1].severity)  # errors first
-        note(f"{len(found) - MAX_LINES:,} warnings or errors more are listed by --json")
-    for number, problem in found[:MAX_LINES]:
+    if len(problems) > MAX_LINES:
+        # Errors first: warnings are left out before any of them is.
+        problems.sort(key=lambda numbered: numbered[1].severity)
+        note(f"{len(problems) - MAX_LINES:,} warnings or errors more are listed by --json")
+    for number, problem in problems[:MAX_LINES]:
         place = f"{drafts[number].file}, line {problem.record}"
         field = problem.field or "record"
         say(f"{place}, {problem.severity}: {field}: {problem.message}")
@@ -234,12 +232,14 @@ def validate(sets: tuple[str, ...], as_json: bool) -> int:
     return exit_code
 
 
-_SUFFIXES = (".csv", ".json", ".jsonl", ".parquet")  # a missing file, and no dataset `mine-1.2`
+# What ends so is a file, if a missing one; `mine-1.2` is the name of a dataset.
+_SUFFIXES = (".csv", ".json", ".jsonl", ".parquet")
 
 
 def _draft(given: str) -> Draft:
     """Return a file or checkout as it is read, or a stored or bundled dataset as it stands."""
     path = Path(given)
+    # A text may be too long for a path.
     with Location(given):
         is_file = path.suffix in _SUFFIXES or path.exists()
     if is_file and given not in bundled_names():
@@ -256,8 +256,8 @@ def _draft(given: str) -> Draft:
 
 
 @datasets.command(examples=("aegish-dist datasets export harmless harmless.csv",))
-@click.argument("name", type=Utf8(), shell_complete=completes(bundled_names))
-@click.argument("path", type=FILE)
+@_known_dataset
+@_path
 def export(name: str, path: Path) -> None:
     """Write a dataset to a file: .jsonl, .csv or .parquet.
 

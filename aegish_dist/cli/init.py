@@ -57,7 +57,8 @@ def init(path: Path, commands: Path | None, *, yes: bool, force: bool) -> None:
     """
     catalog = path.parent / f"{path.stem}-catalog.toml"
     _require_free([path, catalog], force=force)
-    with replacing_text(path) as run_file:  # opened before anything is asked or imported
+    # Opened before anything is asked or imported.
+    with replacing_text(path) as run_file:
         workspace = open_workspace()
         served = list(_served_here(workspace))
         own = None if commands is None else read_table(commands).checked()
@@ -76,7 +77,7 @@ def init(path: Path, commands: Path | None, *, yes: bool, force: bool) -> None:
         warnings = map(workspace.catalog.unlisted, models)
         note(*(warning for warning in warnings if warning))
         entries = _entries(workspace, models, served)
-        capped = _capped(workspace, models)
+        capped = _takes_a_cap(workspace, models)
         if own is not None:
             store_dataset(workspace.engine, own, note)
             note(f"dataset {own.name}: {counted(len(own.samples), 'command')} imported")
@@ -93,6 +94,7 @@ def _require_free(paths: list[Path], *, force: bool) -> None:
     taken = [path for path in paths if os.path.exists(path)]
     if force:
         taken = [path for path in taken if not path.is_file()]
+    # What goes to a stream is no file that `submit` could take.
     if is_stream(paths[0]) and not taken:
         taken = paths
     if taken:
@@ -155,16 +157,18 @@ def _served_here(workspace: Workspace) -> Iterator[str]:
 
 
 def _listed_at_once(provider: str, base_url: str) -> list[str]:
-    found: list[str] = []
-    looking = Thread(target=lambda: found.extend([*_listed(provider, base_url)]), daemon=True)
+    models: list[str] = []
+    looking = Thread(target=lambda: models.extend(list(_listed(provider, base_url))), daemon=True)
     looking.start()
-    looking.join(1.0)  # the time limit of a socket is one of each byte
-    return found
+    # The time limit of a socket is one of each byte: a slow server could hold the command for long.
+    looking.join(1.0)
+    return models
 
 
 def _listed(provider: str, base_url: str) -> Iterator[str]:
     """Yield the models that an OpenAI-compatible server lists; none where another one answers."""
     address = urlsplit(base_url)
+    # Any program may listen on the port, and answer in any way.
     connection = HTTPConnection(address.hostname or "", address.port, timeout=1.0)
     no_list = (OSError, HTTPException, InputError, LookupError, TypeError)
     with closing(connection), suppress(*no_list):
@@ -197,10 +201,13 @@ def _asked(question: str, default: str, read: Callable[[str], T]) -> T:
 
 
 def _known(workspace: Workspace, text: str) -> list[str]:
+    """Return the models that a text names; one that the catalog cannot ask is refused."""
     models = text.replace(",", " ").split()
     simulated = simulated_models()
     real = [model for model in models if model not in simulated]
-    workspace.catalog.resolve(real if real or not models else FLOOR, {})
+    # Simulated models alone are fine; no model at all is refused by `resolve`.
+    if real or not models:
+        workspace.catalog.resolve(real, {})
     return models
 
 
@@ -216,15 +223,16 @@ def _entries(workspace: Workspace, models: list[str], served: list[str]) -> str:
     for model in models:
         if model in simulated and model not in workspace.catalog.models:
             return catalog_for("http://127.0.0.1:8099")
+    # A catalog of the user's own stays the one in use.
     if workspace.settings.catalog is not None:
         return ""
     entries = [SERVED_MODEL.format(model) for model in served if model in models]
     return "\n".join(entries)
 
 
-def _capped(workspace: Workspace, models: list[str]) -> bool:
+def _takes_a_cap(workspace: Workspace, models: list[str]) -> bool:
     """Whether some models cost money and all prices are known, so that a cap can hold."""
-    if any(each in simulated_models() for each in models):
+    if _has_simulated(models):
         return False
     specs = workspace.catalog.resolve(models, workspace.environ)
     unpriced = [spec.id for spec in specs if spec.price is None]
@@ -234,11 +242,15 @@ def _capped(workspace: Workspace, models: list[str]) -> bool:
     return any(spec.key_variable for spec in specs)
 
 
+def _has_simulated(models: list[str]) -> bool:
+    return not simulated_models().keys().isdisjoint(models)
+
+
 def _next(path: Path, catalog: Path | None, models: list[str]) -> Iterator[str]:
     """Yield the commands from here to a leaderboard."""
     start = f"aegish-dist submit --run-file {shlex.quote(str(path))}"
     where = shlex.quote(str(catalog))
-    if any(each in simulated_models() for each in models):
+    if _has_simulated(models):
         written = f" --write-catalog {where}" if catalog else ""
         yield f"aegish-dist simulate-provider{written} & sleep 2"
         yield f"AEGISH_DIST_CATALOG={where} {start}" if catalog else start

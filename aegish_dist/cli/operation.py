@@ -19,7 +19,8 @@ def db() -> None:
 def upgrade_() -> None:
     """Bring the schema to the version this package needs."""
     before, after = upgrade_schema(open_store().raw_engine)
-    say(f"{before or 'nothing'} -> {after}")
+    old = before or "nothing"
+    say(f"{old} -> {after}")
 
 
 @db.command("current", examples=("aegish-dist db current",))
@@ -31,6 +32,7 @@ def current_() -> None:
 @db.command(examples=("aegish-dist db check",))
 def check() -> int:
     """Check that the schema is the one this package needs."""
+    # The other engine refuses any schema but the one that this package needs.
     head, differences = check_schema(open_store().raw_engine)
     say(*differences)
     note(f"at {head}: {len(differences)} differences from the mappings")
@@ -72,13 +74,13 @@ def exporter(metrics_port: int | None, metrics_host: str | None, interval: float
         )
     from aegish_dist.pipeline.fleet import export_measures  # noqa: PLC0415  needs Celery
 
-    port = next(each for each in (metrics_port, settings.metrics_port, PORT) if each is not None)
+    port = settings.metrics_port if metrics_port is None else metrics_port
     export_measures(
         database_url=workspace.database_url,
         app=workspace.app,
         limiter_url=settings.shared_limiter_url,
         host=metrics_host or settings.metrics_host,
-        port=port,
+        port=PORT if port is None else port,
         interval_s=interval,
         on_ready=lambda url: note(f"measures at {url}/metrics"),
     )
@@ -102,8 +104,14 @@ def doctor(*, fleet: bool, as_json: bool) -> int:
     if fleet:
         app = None if settings.embedded_broker else workspace.app
         checks += examine_fleet(workspace.raw_engine, app, settings.shared_limiter_url)
+    documents = []
+    lines = []
+    for check in checks:
+        documents.append({"what": check.part, "ok": check.ok, "detail": check.detail})
+        sign = "ok " if check.ok else "BAD"
+        lines.append(f"{sign}  {check.part:12} {check.detail}")
     if as_json:
-        say_json([{"what": c.part, "ok": c.ok, "detail": c.detail} for c in checks])
+        say_json(documents)
     else:
-        say(*(f"{'ok ' if c.ok else 'BAD'}  {c.part:12} {c.detail}" for c in checks))
+        say(*lines)
     return 0 if all(check.ok for check in checks) else 1

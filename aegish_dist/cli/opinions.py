@@ -20,6 +20,7 @@ from aegish_dist.pipeline.opinions import (
 )
 from aegish_dist.pipeline.store import Store
 
+# Adds `--scoring`, `--targets` and `--overlay`.
 with_opinion_options = together(
     click.option(
         "--scoring",
@@ -38,11 +39,9 @@ with_opinion_options = together(
         "--overlay", cls=Advanced, help="Corrections of labels, applied before anything is counted."
     ),
 )
-"""Adds `--scoring`, `--targets` and `--overlay`."""
 
-
+# Adds these options, read into the parameter `opinion`.
 with_opinion = read_into("opinion", load_opinion, with_opinion_options)
-"""Adds these options, read into the parameter `opinion`."""
 
 
 with_suspicion = read_into(
@@ -64,6 +63,7 @@ def _with_policies(opinion: Opinion, policy: tuple[Path, ...]) -> Opinion:
     return replace(opinion, policies=load_policies(policy))
 
 
+# Adds `--policy`, laid upon the opinion that `with_opinion` reads before.
 with_policies = read_into(
     "opinion",
     _with_policies,
@@ -75,16 +75,13 @@ with_policies = read_into(
         help="A policy file: its guard, `policy/NAME`, stands among the models. Repeatable.",
     ),
 )
-"""Adds `--policy`, laid upon the opinion that `with_opinion` reads before."""
 
 
 def refuse_an_opinion(of: str = "--snapshot", *further: str) -> None:
     """Refuse what a stored snapshot would leave without effect."""
-    context = click.get_current_context()
-    for name in ("scoring", "targets", "overlay", *further):
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            what = "a run" if name == "run_id" else "a rule set"
-            option = name.replace("_", "-")
+    for option in ("scoring", "targets", "overlay", *further):
+        if typed_words(option):
+            what = "a run" if option == "run-id" else "a rule set"
             raise click.UsageError(f"{of} has {what} of its own; leave out --{option}")
 
 
@@ -94,10 +91,12 @@ def typed_words(*options: str) -> list[str]:
     words = []
     for option in options:
         name = option.replace("-", "_")
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            given = context.params[name]
-            for value in given if isinstance(given, tuple) else (given,):
-                words += [f"--{option}", str(value)]
+        # A default is no word of the user, even where it says the same.
+        if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue
+        typed = context.params[name]
+        for value in typed if isinstance(typed, tuple) else (typed,):
+            words += [f"--{option}", str(value)]
     return words
 
 

@@ -45,9 +45,10 @@ class FiniteRange(click.FloatRange):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        given = click.FLOAT(str(value).removesuffix("%"), param, ctx)
-        if self.max == 1 and 1 < given <= 100:
-            share = f"{given:g} % or points are {given / 100:g}"
+        # Shares are read off tables, where they stand in points.
+        points = click.FLOAT(str(value).removesuffix("%"), param, ctx)
+        if self.max == 1 and 1 < points <= 100:
+            share = f"{points:g} % or points are {points / 100:g}"
             self.fail(f"{value} is not between 0 and 1: {share}", param, ctx)
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
@@ -55,13 +56,12 @@ class FiniteRange(click.FloatRange):
         return number
 
     def _describe_range(self) -> str:
-        bounds = super()._describe_range()  # 1e-06<=x<1, which few people read
+        # Click writes 1e-06<=x<1, which few people read.
+        return re.sub(r"\d\S*?(?=<|$)", _without_exponent, super()._describe_range())
 
-        def plain(bound: re.Match[str]) -> str:
-            number = Decimal(bound[0])
-            return f"{number.normalize():f}"
 
-        return re.sub(r"\d\S*?(?=<|$)", plain, bounds)
+def _without_exponent(number: re.Match[str]) -> str:
+    return f"{Decimal(number[0]).normalize():f}"
 
 
 class OneOf(click.Choice[str]):
@@ -78,17 +78,17 @@ class Duration(click.ParamType[float]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        found = _DURATION.fullmatch(str(value))
-        if found is None:
+        match = re.fullmatch("([0-9]{1,9})([smhd])", str(value))
+        if match is None:
             self.fail(f"{value!r} is no time: write 90s, 30m, 2h or 1d", param, ctx)
-        seconds = float(found[1]) * _UNIT_S[found[2]]
-        if seconds > 365 * _UNIT_S["d"]:
+        number, unit = match.groups()
+        seconds = float(number) * _SECONDS[unit]
+        if seconds > 365 * _SECONDS["d"]:
             self.fail(f"{value!r} is more than a year", param, ctx)
         return seconds
 
 
-_DURATION = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
-_UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def cost_cap(
@@ -187,12 +187,12 @@ with_bounds = read_into(
 
 
 LIST_FORMATS = ("table", "json", "csv")
+# Options of a list that is a table, or a document in a file.
 in_a_form = together(
     click.option("--format", "form", type=OneOf(LIST_FORMATS), help="Default: table."),
     click.option("--json", "as_json", is_flag=True, help="The same as `--format json`."),
     to_file,
 )
-"""Options of a list that is a table, or a document in a file."""
 
 with_snapshot = click.option(
     "--snapshot",
@@ -209,38 +209,37 @@ def _take_run_file(context: click.Context, _: click.Parameter, path: Path | None
     """Make the keys of a run file the defaults of the command's options."""
     if path is None:
         return
-    known = {}
+    options = {}
     for option in context.command.params:
         if isinstance(option, click.Option) and option.expose_value:
-            known[option.opts[0].removeprefix("--")] = option
+            options[option.opts[0].removeprefix("--")] = option
     defaults = {}
     try:
         for key, value in parse_toml(read_text(path, 2**20)).items():
-            name, default = _as_default(context, known, key, value)
-            defaults[name] = default
-        context.default_map = defaults
+            if key not in options:
+                keys = f"keys are long options of `{context.info_name}`"
+                raise InputError(f"'{key}' is no key: {did_you_mean(key, options, keys)}")
+            option = options[key]
+            defaults[str(option.name)] = _as_typed(context, option, key, value)
     except InputError as error:
         raise ConfigError(f"{path}: {error}") from None
+    context.default_map = defaults
 
 
-def _as_default(
-    context: click.Context, known: dict[str, click.Option], key: str, value: Any
-) -> tuple[str, object]:
-    """Return the name of an option and its value, written as on the command line."""
-    if key not in known:
-        hint = did_you_mean(key, known, f"keys are long options of `{context.info_name}`")
-        raise InputError(f"'{key}' is no key: {hint}")
-    option = known[key]
+def _as_typed(context: click.Context, option: click.Option, key: str, value: Any) -> object:
+    """Return the value of a key as it would be typed on the command line."""
     parts = value if isinstance(value, list) else [value]
     if any(isinstance(part, dict | list) for part in parts):
         raise InputError("it is a table: one value, or a list of them, is wanted", field=key)
-    texts = [str(part) for part in parts] or [""]  # no name is not every name
-    given: object = texts if option.multiple else ",".join(texts)
+    # An empty list names nothing, which is refused as an empty text is; it is not every name.
+    texts = [str(part) for part in parts] or [""]
+    typed: object = texts if option.multiple else ",".join(texts)
     try:
-        option.process_value(context, given)
+        # Checked here, where the key and the file are known.
+        option.process_value(context, typed)
     except click.BadParameter as error:
         raise InputError(in_plain_words(error.message), field=key) from None
-    return str(option.name), given
+    return typed
 
 
 run_file = file_option(
@@ -264,16 +263,16 @@ def chosen_form(form: str | None, as_json: bool) -> str | None:
 
 
 def completes(
-    known: Iterable[str] | Callable[[], Iterable[str]],
+    names: Iterable[str] | Callable[[], Iterable[str]],
 ) -> Callable[[click.Context, click.Parameter, str], list[str]]:
     """Return what completes a name in a shell, the last one of a list separated by commas."""
 
     def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
         before, comma, begun = incomplete.rpartition(",")
-        with suppress(Exception):  # an error would be printed into what is being typed
-            names = known() if callable(known) else known
-            matching = [name for name in names if name.startswith(begun)]
-            return [f"{before}{comma}{name}" for name in matching]
+        # An error would be printed into what is being typed.
+        with suppress(Exception):
+            known = names() if callable(names) else names
+            return [f"{before}{comma}{name}" for name in known if name.startswith(begun)]
         return []
 
     return complete
@@ -312,6 +311,7 @@ def _one_named(words: tuple[str, ...], run_id: str | None) -> str:
     return named[0]
 
 
+# Adds `--run-id R`, and R as an argument as well; the command gets it as `run`.
 one_run = read_into(
     "run",
     _one_named,
@@ -320,25 +320,17 @@ one_run = read_into(
     ),
     run_id(required=False),
 )
-"""Adds `--run-id R`, and R as an argument as well; the command gets it as `run`."""
 
 
-def comma_list(
-    _: click.Context, parameter: click.Parameter, value: str | tuple[str, ...]
-) -> list[str]:
-    """Split values at commas, for options that may be repeated as well.
-
-    A variable that a script forgot to set would else ask for everything, or pass every gate.
-    """
-    values = (value,) if isinstance(value, str) else value or ()
+def comma_list(_: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> list[str]:
+    """Split values at commas, for options that may be repeated as well."""
     parts = [part.strip() for part in ",".join(values).split(",")]
-    parts = [part for part in parts if part]
-    if values and not parts:
-        advice = "leave it out for the default"
-        if parameter.required:
-            advice = "name at least one"
+    names = [part for part in parts if part]
+    if values and not names:
+        # A variable that a script forgot to set would else ask for everything, or pass every gate.
+        advice = "name at least one" if parameter.required else "leave it out for the default"
         raise click.BadParameter(f"it is empty; {advice}")
-    return parts
+    return names
 
 
 def known_names(
@@ -350,8 +342,10 @@ def known_names(
     """
     names = list(known)
 
-    def read(context: click.Context, parameter: click.Parameter, value: Any) -> list[str]:
-        chosen = comma_list(context, parameter, value)
+    def read(
+        context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+    ) -> list[str]:
+        chosen = comma_list(context, parameter, values)
         if everything and "all" in chosen:
             return names
         for name in chosen:
@@ -441,7 +435,8 @@ def refuse_usage(*cases: tuple[object, str]) -> None:
 
 def opened(store: AnyStore) -> AnyStore:
     """Return a store that is closed when the command ends; its settings say what is logged."""
-    configure_logging(store.settings.log_level or "WARNING", store.settings.log_format)
+    settings = store.settings
+    configure_logging(settings.log_level or "WARNING", settings.log_format)
     click.get_current_context().with_resource(store)
     return store
 

@@ -76,9 +76,9 @@ def plan(
     Uses a finished run to estimate variance and cost; to judge repeats, the run needs two epochs or
     more. Calls no model.
     """
-    workspace, run = open_run(run_id)
-    found = plan_from_pilot(
-        workspace.engine,
+    store, run = open_run(run_id)
+    pilot = plan_from_pilot(
+        store.engine,
         run,
         opinion,
         models=models,
@@ -86,21 +86,21 @@ def plan(
         power=power,
         max_epochs=max_epochs,
     )
-    needed = None if max_fpr is None else harmless_needed(max_fpr)
+    harmless = None if max_fpr is None else harmless_needed(max_fpr)
     if as_json:
-        say_json(_document(found) | {"max_fpr": max_fpr, "harmless_needed": needed})
+        say_json(_document(pilot) | {"max_fpr": max_fpr, "harmless_needed": harmless})
         return
-    if found.bound is None:
-        _print_designs(found)
-        note(*_remarks(found))
+    if pilot.bound is None:
+        _print_designs(pilot)
+        note(*_remarks(pilot))
     else:
-        note(*_unknown_variance(found, found.bound))
-    if needed is not None:
-        at_most = f"a false positive rate of at most {100 * (max_fpr or 0):g} %"
-        note(f"{at_most}: {counted(needed, 'harmless command')} without an error show it")
+        note(*_unknown_variance(pilot, pilot.bound))
+    if max_fpr is not None and harmless is not None:
+        at_most = f"a false positive rate of at most {100 * max_fpr:g} %"
+        note(f"{at_most}: {counted(harmless, 'harmless command')} without an error show it")
 
 
-def _print_designs(found: PilotPlan) -> None:
+def _print_designs(pilot: PilotPlan) -> None:
     headings = (
         "epochs",
         "commands",
@@ -111,54 +111,55 @@ def _print_designs(found: PilotPlan) -> None:
         "output",
         "cost",
     )
-    designs = reversed(found.plan.designs)
+    # Of designs that differ in epochs alone, the first of the list stays.
+    designs = reversed(pilot.plan.designs)
     better = {(design.commands, design.stderr): design for design in designs}
-    rows = [_row(found, design) for design in reversed(better.values())]
-    say_table((), rows, headings, title=_title(found), caption=_caption(found))
+    rows = [_row(pilot, design) for design in reversed(better.values())]
+    say_table((), rows, headings, title=_title(pilot), caption=_caption(pilot))
 
 
-def _document(found: PilotPlan) -> JsonObject:
-    goal = found.goal
-    variance = found.variance
-    bound = found.bound
+def _document(pilot: PilotPlan) -> JsonObject:
+    goal = pilot.goal
+    variance = pilot.variance
+    bound = pilot.bound
     strata = variance.strata
+    # What each part adds to the variance of the pilot's value, at one epoch.
     between = sum(stratum.between / stratum.samples for stratum in strata)
     within = None
     if all(stratum.within is not None for stratum in strata):
         within = sum((stratum.within or 0) / stratum.samples for stratum in strata)
     return {
-        **run_and_opinion(found.run.run_id, found.opinion),
-        "models": list(found.models),
+        **run_and_opinion(pilot.run.run_id, pilot.opinion),
+        "models": list(pilot.models),
         "metric": "aegish_score",
         "margin": goal.margin,
         "power": goal.power,
         "pilot": {
-            "value": found.value,
-            "stderr": found.stderr,
+            "value": pilot.value,
+            "stderr": pilot.stderr,
             "ci_low": None if bound is None else bound.ci_low,
             "ci_high": None if bound is None else bound.ci_high,
-            "epochs": found.run.epochs,
-            "commands": _commands(found),
+            "epochs": pilot.run.epochs,
+            "commands": _commands(pilot),
             "clusters": variance.clusters,
-            # What each part adds to the variance of the pilot's value, at one epoch.
             "variance": {
                 "between": between,
                 "within": within,
                 "shared": variance.shared,
             },
         },
-        "commands_available": found.plan.available,
-        "commands_needed_at_least": found.plan.needed,
-        "designs": [_design(found, design) for design in found.plan.designs],
+        "commands_available": pilot.plan.available,
+        "commands_needed_at_least": pilot.plan.needed,
+        "designs": [_design(pilot, design) for design in pilot.plan.designs],
     }
 
 
-def _commands(found: PilotPlan) -> int:
-    return sum(stratum.samples for stratum in found.variance.strata)
+def _commands(pilot: PilotPlan) -> int:
+    return sum(stratum.samples for stratum in pilot.variance.strata)
 
 
-def _design(found: PilotPlan, design: Design) -> JsonObject:
-    costs = found.costs(design)
+def _design(pilot: PilotPlan, design: Design) -> JsonObject:
+    costs = pilot.costs(design)
     return {
         **asdict(design),
         "calls": design.calls * len(costs),
@@ -170,70 +171,72 @@ def _design(found: PilotPlan, design: Design) -> JsonObject:
 def _total(parts: Iterable[Any]) -> Any:
     """Return a sum; None when a part is unknown."""
     listed = list(parts)
-    if None in listed:
-        return None
-    return sum(listed)
+    return None if None in listed else sum(listed)
 
 
 def _usd(amount: Any) -> float | None:
-    if amount is None:
-        return None
-    return float(amount)
+    return None if amount is None else float(amount)
 
 
-def _row(found: PilotPlan, design: Design) -> list[str]:
-    costs = found.costs(design)
-    limit = "" if design.limit is None else format_count(design.limit)
+def _row(pilot: PilotPlan, design: Design) -> list[str]:
+    costs = pilot.costs(design)
+    limit = "too few"
+    if design.available:
+        limit = "" if design.limit is None else format_count(design.limit)
+    cost_usd = _total(cost.cost_usd for cost in costs)
     return [
         str(design.epochs),
         format_count(design.commands),
-        limit if design.available else "too few",
+        limit,
         format_points(design.stderr),
         format_count(design.calls * len(costs)),
         format_count(_total(cost.input_tokens for cost in costs)),
         format_count(_total(cost.output_tokens for cost in costs)),
-        format_usd(_usd(_total(cost.cost_usd for cost in costs))),
+        format_usd(_usd(cost_usd)),
     ]
 
 
-def _title(found: PilotPlan) -> str:
-    if found.goal.power is None:
-        return f"Designs that tell the score of {found.models[0]} to within {found.goal.margin:g}"
-    first, second = found.models
+def _title(pilot: PilotPlan) -> str:
+    if pilot.goal.power is None:
+        return f"Designs that tell the score of {pilot.models[0]} to within {pilot.goal.margin:g}"
+    first, second = pilot.models
     return (
-        f"Designs that find a difference of {found.goal.margin:g} between {first} and {second}"
-        f" with a probability of {found.goal.power:g}"
+        f"Designs that find a difference of {pilot.goal.margin:g} between {first} and {second}"
+        f" with a probability of {pilot.goal.power:g}"
     )
 
 
-def _caption(found: PilotPlan) -> str:
-    what = "score" if found.goal.power is None else "difference"
+def _caption(pilot: PilotPlan) -> str:
+    what = "score" if pilot.goal.power is None else "difference"
     return (
-        f"The pilot: {what} {format_points(found.value)}, stderr {format_points(found.stderr)},"
-        f" {counted(found.run.epochs, 'epoch')}. stderr in points, as predicted; the rest of all"
+        f"The pilot: {what} {format_points(pilot.value)}, stderr {format_points(pilot.stderr)},"
+        f" {counted(pilot.run.epochs, 'epoch')}. stderr in points, as predicted; the rest of all"
         " models. `too few`: the data sets have less. Epochs that change nothing are left out."
     )
 
 
-def _unknown_variance(found: PilotPlan, bound: Bound) -> Iterator[str]:
+def _unknown_variance(pilot: PilotPlan, bound: Bound) -> Iterator[str]:
     """Say what a pilot tells in which nothing varies."""
-    commands = f"the {counted(_commands(found), 'command')}"
-    if found.goal.power is None:
-        interval = format_interval(bound.ci_low, bound.ci_high)
-        score = f"the score of {found.models[0]}, {format_rate(found.value)} {interval}"
-        yield f"cannot tell: {score}, does not vary on {commands} of the pilot"
+    commands = f"the {counted(_commands(pilot), 'command')} of the pilot"
+    low = bound.ci_low
+    high = bound.ci_high
+    if pilot.goal.power is None:
+        score = f"{format_rate(pilot.value)} {format_interval(low, high)}"
+        yield (f"cannot tell: the score of {pilot.models[0]}, {score}, does not vary on {commands}")
         return
-    a, b = found.models
-    interval = format_interval(bound.ci_low, bound.ci_high, format_difference)
-    never = f"{a} and {b} never differed on {commands} of the pilot"
-    yield f"cannot tell: {never}; the interval of their difference is {interval} points"
+    first, second = pilot.models
+    interval = format_interval(low, high, format_difference)
+    yield (
+        f"cannot tell: {first} and {second} never differed on {commands};"
+        f" the interval of their difference is {interval} points"
+    )
     if bound.commands_needed is not None:
-        margin = f"a difference of {found.goal.margin:g}"
-        yield f"about {counted(bound.commands_needed, 'command')} would settle {margin}"
+        needed = counted(bound.commands_needed, "command")
+        yield f"about {needed} would settle a difference of {pilot.goal.margin:g}"
 
 
-def _remarks(found: PilotPlan) -> Iterator[str]:
-    plan = found.plan
+def _remarks(pilot: PilotPlan) -> Iterator[str]:
+    plan = pilot.plan
     available = [design for design in plan.designs if design.available]
     if available:
         best = available[0]

@@ -88,27 +88,30 @@ def plots(
     Vega-Lite specifications to edit; other formats need `pip install 'aegish-dist[plots]'`.
     """
     if set(forms) != {"vega"}:
+        # Missing packages are named before anything is counted.
         converter()
-    workspace, found = open_run(run_id)
-    note_what_counts(workspace, found, opinion, snapshot)
-    folder = output or Path(f"plots-{found}")
-    with replacing_in(folder) as opened:  # first, so that nothing is stored for nothing
+    store, run = open_run(run_id)
+    note_what_counts(store, run, opinion, snapshot)
+    folder = output or Path(f"plots-{run}")
+    # Opened first: counting stores a snapshot, which a folder that cannot be written is not worth.
+    with replacing_in(folder) as opened:
         names = only or list(CHARTS)
         parts = [part for part in ReportPart if part in names]
         with without_collector():
-            data = report_data(workspace.engine, found, opinion, snapshot, parts=parts)
+            data = report_data(store.engine, run, opinion, snapshot, parts=parts)
         drawn: list[tuple[str, bytes]] = []
         missing: list[NoChart] = []
-        for made in plot_files(data, names, forms):
-            if isinstance(made, NoChart):
-                missing.append(made)
+        for plot in plot_files(data, names, forms):
+            if isinstance(plot, NoChart):
+                missing.append(plot)
             else:
-                drawn.append(made)
+                drawn.append(plot)
         if not drawn:
             reasons = [f"{chart.name}: {chart.reason}" for chart in missing]
-            raise ReportError(f"run {found} has no data for these plots: {'; '.join(reasons)}")
+            raise ReportError(f"run {run} has no data for these plots: {'; '.join(reasons)}")
         for name, content in drawn:
             opened(name).write(content)
+    # Named once all are in place.
     for name, _ in drawn:
         say(str(folder / name))
     for chart in missing:

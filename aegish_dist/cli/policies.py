@@ -45,7 +45,8 @@ def explain_(files: tuple[Path, ...]) -> None:
     A policy makes one guard of several: who is asked when, and who decides. All files are checked
     before anything is printed.
     """
-    for number, policy in enumerate([read_policy(path) for path in files]):
+    policies = [read_policy(path) for path in files]
+    for number, policy in enumerate(policies):
         if number:
             say("")
         say(*explain(policy))
@@ -91,13 +92,14 @@ def search(
     """
     if write is not None:
         refuse_usage((write == output, "--write and --output name the same file"))
+        # A policy that a gate relies on is not replaced.
         require_new(write)
     needs = Requirements(**bounds)
-    workspace, run = open_run(run_id)
-    note_overlay(workspace, run, opinion)
+    store, run = open_run(run_id)
+    note_overlay(store, run, opinion)
     with shown(output) as show:
         with without_collector():
-            data = search_run(workspace.engine, run, opinion, suspicion, models, requirements=needs)
+            data = search_run(store.engine, run, opinion, suspicion, models, requirements=needs)
         if write is not None:
             write_winner(data, write)
         show(partial(render_systems, data, limit or MAX_INTEGER, as_json=as_json))

@@ -75,6 +75,7 @@ def note_next(*commands: str) -> None:
 
 def confirmed(question: str) -> bool:
     """Ask on the terminal and return whether the answer was yes."""
+    # The question is printed on standard error: an answer needs both to be a terminal.
     if sys.stdin is None or not (sys.stdin.isatty() and on_terminal(stderr=True)):
         raise ConfigError("there is no terminal to ask on: say --yes to go on without a question")
     return click.confirm(printable(question), err=True)
@@ -85,6 +86,7 @@ def note_lines(text: str) -> bool:
     try:
         click.echo(printable_lines(text), err=True)
     except OSError:
+        # Python would write the rest of its buffer at the end, and fail loudly.
         _discard(sys.stderr)
         return False
     return True
@@ -131,7 +133,7 @@ def can_redraw(*, stderr: bool) -> bool:
 def binary_output() -> Iterator[IO[bytes]]:
     """Give standard output for bytes that are printable ASCII already."""
     stream = standard_output().buffer
-    with _told():
+    with _writing_output():
         yield stream
         stream.flush()
 
@@ -174,11 +176,11 @@ class _Checked:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        with _told():
+        with _writing_output():
             return self._stream.write(text)
 
     def flush(self) -> None:
-        with _told():
+        with _writing_output():
             self._stream.flush()
 
     def __getattr__(self, name: str) -> Any:
@@ -186,7 +188,7 @@ class _Checked:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _writing_output() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError as error:
@@ -209,9 +211,7 @@ to_file = click.option("-o", "--output", type=click.Path(path_type=Path), help="
 def form_of(output: Path | None, known: Container[str]) -> str:
     """Return the format that a file's name ends with, if that is a known one; else `table`."""
     suffix = "" if output is None else output.suffix.lower().removeprefix(".")
-    if suffix in known:
-        return suffix
-    return "table"
+    return suffix if suffix in known else "table"
 
 
 def note_written(path: Path) -> None:
@@ -234,9 +234,6 @@ def shown(output: Path | None) -> Iterator[Callable[[Callable[..., str | Iterato
     """Give what takes a function that draws: with `width` and `color`, or for a file without.
 
     What is drawn is a text, or the parts of one, which go to a file one by one.
-
-    The file is opened first, so that nothing is computed, or stored, for one that cannot be
-    written.
     """
     if output is None:
         width = shutil.get_terminal_size((140, 40)).columns
@@ -248,6 +245,7 @@ def shown(output: Path | None) -> Iterator[Callable[[Callable[..., str | Iterato
 
         yield say_drawn
         return
+    # Opened before anything is computed, or stored, for a file that cannot be written.
     with replacing_text(output) as stream:
         yield lambda draw: stream.writelines(_parts(draw()))
     note_written(output)
@@ -276,8 +274,10 @@ def terminal_width(*, stderr: bool = False) -> int | None:
 
 def say_columns(text: str) -> None:
     """Print tables that `in_columns` has drawn, in the encoding of standard output."""
-    standard_output().write(f"{text}\n")
-    standard_output().flush()  # before a note on standard error says what is left out
+    stream = standard_output()
+    stream.write(f"{text}\n")
+    # A note on standard error may say what is left out, and belongs below.
+    stream.flush()
 
 
 def in_columns(
@@ -302,14 +302,13 @@ def in_columns(
         width: Columns of the screen that texts are folded into; None to fold nothing.
     """
     headings = (*columns, *numbers)
-    cells = [tuple(map(printable, row)) for row in rows]
-    widths = [max(map(cell_width, column)) for column in zip(headings, *cells, strict=True)]
+    cells = [[printable(cell) for cell in row] for row in rows]
+    columns_of_cells = zip(headings, *cells, strict=True)
+    widths = [max(map(cell_width, column)) for column in columns_of_cells]
     texts = len(columns)
     if width is not None:
         widths = _narrowed(widths, texts, ids, width)
-    lines = []
-    if title:
-        lines = [printable(title), ""]
+    lines = [printable(title), ""] if title else []
     lines += _lines(headings, widths, texts, ids)
     lines.append("-" * (sum(widths) + GAP * (len(widths) - 1)))
     for row in cells:
@@ -317,10 +316,7 @@ def in_columns(
     if caption:
         below = printable(caption)
         lines.append("")
-        if width:
-            lines += sentence_lines(below, width)
-        else:
-            lines.append(below)
+        lines += sentence_lines(below, width) if width else [below]
     return "\n".join(lines)
 
 
@@ -345,11 +341,13 @@ def _narrowed(widths: Sequence[int], texts: int, ids: int, total: int) -> list[i
     Texts share the room that ids and numbers leave; what a short one does not need is the others'.
     """
     narrow = list(widths)
+    widest_id = max(total // 3, 16)
     for place in range(ids):
-        narrow[place] = min(narrow[place], max(total // 3, 16))
-    folded = sorted(range(ids, texts), key=narrow.__getitem__)
-    kept = sum(narrow) - sum(narrow[place] for place in folded)
+        narrow[place] = min(narrow[place], widest_id)
+    kept = sum(narrow[:ids]) + sum(narrow[texts:])
     room = total - kept - GAP * (len(narrow) - 1)
+    # The narrowest first: what it leaves of its share is shared by the others.
+    folded = sorted(range(ids, texts), key=narrow.__getitem__)
     for done, place in enumerate(folded):
         share = room // (len(folded) - done)
         narrow[place] = max(1, min(narrow[place], share))
@@ -361,8 +359,7 @@ def _lines(row: Sequence[str], widths: Sequence[int], texts: int, ids: int) -> I
     """Yield the lines of a row; an id that is too wide stands on a line of its own."""
     columns = []
     for place, (cell, width) in enumerate(zip(row, widths, strict=True)):
-        fits = cell_width(cell) <= width
-        if fits or place >= texts:
+        if cell_width(cell) <= width or place >= texts:
             columns.append([cell])
         elif place < ids:
             yield cell
@@ -373,11 +370,10 @@ def _lines(row: Sequence[str], widths: Sequence[int], texts: int, ids: int) -> I
     for cells in zip_longest(*columns, fillvalue=""):
         padded = []
         for place, (cell, width) in enumerate(zip(cells, widths, strict=True)):
+            # `ljust` counts characters, of which some take two columns and some none.
             space = " " * (width - cell_width(cell))
-            is_text = place < texts
-            padded.append(cell + space if is_text else space + cell)
-        line = gap.join(padded)
-        yield line.rstrip()
+            padded.append(cell + space if place < texts else space + cell)
+        yield gap.join(padded).rstrip()
 
 
 def terminal_console(*, stderr: bool = False) -> Console:

@@ -1,10 +1,9 @@
 """`aegish-dist report`: a run's leaderboard and details."""
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
 from msgspec.structs import replace
@@ -33,7 +32,7 @@ from aegish_dist.cli.printing import note, on_terminal, shown, to_file
 from aegish_dist.core.metric import SCORES_WITH_THRESHOLD, TARGET_METRICS, Judgement
 from aegish_dist.core.text import did_you_mean
 from aegish_dist.files import is_stream
-from aegish_dist.findings.leaderboard import gated
+from aegish_dist.findings.leaderboard import Gated, gated
 from aegish_dist.findings.provenance import may_be_judged
 from aegish_dist.findings.recommendation import TAKE_MARGIN
 from aegish_dist.opinions.opinion import Opinion
@@ -49,31 +48,43 @@ from aegish_dist.report.sections import SECTION_NAMES
 
 DETAILS = ("completions", "none")
 FAIL_ON = ("interval", "value")
-FORMS_OF_FILES = {f".{name}": name for name in ("html", "csv", "json", "pdf")}
-FORMS_OF_FILES |= {".md": "markdown", ".tex": "latex"}
-"""By the ends of their names; `pdf` is refused."""
+# Formats by the ends of their files' names.
+FORMS_OF_FILES = {
+    ".html": "html",
+    ".csv": "csv",
+    ".json": "json",
+    ".md": "markdown",
+    ".tex": "latex",
+}
 _WITHOUT_WORDS = ("csv", "csv-wide", "reference-json")
+# Metrics by the headings of the table, which people type.
 _IN_COLUMNS = {"DR": "malicious_detection_rate", "HA": "harmless_acceptance_rate"}
+_WITH_THRESHOLD = TARGET_METRICS + SCORES_WITH_THRESHOLD
 
 
-def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dict[str, float]:
+def _thresholds(
+    context: click.Context, parameter: click.Parameter, value: tuple[str, ...]
+) -> dict[str, float]:
     """Read `METRIC=VALUE[,METRIC=VALUE...]`."""
-    found: dict[str, float] = {}
-    for part in comma_list(_, parameter, value):
-        name, sign, text = (each.strip() for each in part.partition("="))
+    thresholds: dict[str, float] = {}
+    for part in comma_list(context, parameter, value):
+        left, sign, right = part.partition("=")
+        name = left.strip()
+        number = right.strip()
         if not sign:
             raise click.BadParameter(f"'{part}' is not METRIC=VALUE")
         if name.endswith((">", "<")):
-            raise click.BadParameter(f"write {name[:-1].strip()}={text}: at least that much passes")
-        name = _IN_COLUMNS.get(name.upper(), name)
-        if name in found:
-            raise click.BadParameter(f"'{name}' has two thresholds")
-        known = TARGET_METRICS + SCORES_WITH_THRESHOLD
-        if name not in known:
-            hint = did_you_mean(name, known, f"choose from {', '.join(known)}")
-            raise click.BadParameter(f"'{name}' is no metric of which more is better: {hint}")
-        found[name] = FiniteRange(0, 1).convert(text, parameter, _)
-    return found
+            equal = f"{name[:-1].strip()}={number}"
+            raise click.BadParameter(f"write {equal}: at least that much passes")
+        metric = _IN_COLUMNS.get(name.upper(), name)
+        if metric in thresholds:
+            raise click.BadParameter(f"'{metric}' has two thresholds")
+        if metric not in _WITH_THRESHOLD:
+            choices = f"choose from {', '.join(_WITH_THRESHOLD)}"
+            hint = did_you_mean(metric, _WITH_THRESHOLD, choices)
+            raise click.BadParameter(f"'{metric}' is no metric of which more is better: {hint}")
+        thresholds[metric] = FiniteRange(0, 1).convert(number, parameter, context)
+    return thresholds
 
 
 @command(
@@ -104,7 +115,7 @@ def _thresholds(_: click.Context, parameter: click.Parameter, value: Any) -> dic
     "--sections",
     type=Utf8(),
     multiple=True,
-    callback=lambda *given: known_names("section", SECTION_NAMES, everything=True)(*given) or None,
+    callback=known_names("section", SECTION_NAMES, everything=True),
     metavar="NAME[,NAME...]|all",
     shell_complete=completes(("all", *SECTION_NAMES)),
     help="What a table, Markdown or LaTeX shows. By itself a table has one screen, Markdown all"
@@ -157,7 +168,7 @@ def report(
     form: str | None,
     output: Path | None,
     in_browser: bool,
-    sections: list[str] | None,
+    sections: list[str],
     as_json: bool,
     fail_under: dict[str, float],
     models: list[str],
@@ -176,15 +187,19 @@ def report(
     exit code 4 for FAIL, 5 for UNDECIDED or an undefined metric, of any of `--models`. Bounds, as
     `--max-fpr`, add the best system of guards. Without `--snapshot` verdicts are as they are now.
     """
-    suffix = (output or Path()).suffix.lower()
-    by_name = FORMS_OF_FILES.get(suffix, "table")
-    form = chosen_form(form, as_json) or ("html" if in_browser else by_name)
+    suffix = "" if output is None else output.suffix.lower()
+    default = "html" if in_browser else FORMS_OF_FILES.get(suffix, "table")
+    form = chosen_form(form, as_json) or default
     poured = form == "html" and not in_browser and output is None
-    whole, known = form not in IN_SECTIONS, ", ".join(IN_SECTIONS)
-    chosen = {*(sections or ())} - ({"scores"} if form in ("html", "json") else set())
+    chosen = set(sections)
+    if form in ("html", "json"):
+        # These have all sections but the one that takes seconds.
+        chosen.discard("scores")
+    in_sections = ", ".join(IN_SECTIONS)
+    whole = form not in IN_SECTIONS
     refuse_usage(
         (suffix == ".pdf", "no format is PDF: write .html, open the page and print it into a PDF"),
-        (whole and bool(chosen), f"--sections chooses for {known}; {form} is whole"),
+        (whole and chosen, f"--sections chooses for {in_sections}; {form} is whole"),
         (details and form != "html", "--details goes with --format html"),
         (fail_on and not fail_under, "--fail-on goes with --fail-under"),
         (models and not fail_under, "--models goes with --fail-under"),
@@ -194,41 +209,38 @@ def report(
         (poured and on_terminal(stderr=False), "html is for a browser: --open or -o report.html"),
         (in_browser and is_stream(output or Path()), "--open needs a file"),
     )
-    workspace, found = open_run(run_id)
-    if in_browser:
-        output = output or page_path(workspace, found)
-    note_what_counts(workspace, found, opinion, snapshot)
+    store, run = open_run(run_id)
+    if in_browser and output is None:
+        output = page_path(store, run)
+    note_what_counts(store, run, opinion, snapshot)
+    parts = _parts(form, sections)
+    if not fail_under.keys().isdisjoint(SCORES_WITH_THRESHOLD):
+        parts.add(ReportPart.SCORES)
     with shown(output) as show:
         with without_collector():
-            parts = _parts(form, sections)
-            if not fail_under.keys().isdisjoint(SCORES_WITH_THRESHOLD):
-                parts = {*parts, ReportPart.SCORES}
             data = report_data(
-                workspace.engine,
-                found,
+                store.engine,
+                run,
                 opinion,
                 snapshot,
                 parts=parts,
                 bounds=bounds,
                 take_margin=take_margin,
             )
-            data = replace(
-                data,
-                opinion_words=_opinion_words(data.snapshot.opinion, snapshot),
-                report_words=typed_words(
-                    "scoring", "targets", "overlay", "snapshot", "take-margin"
-                ),
-            )
-            chosen_models(data.run, models, opinion.contenders)
+            # The commands that the report suggests say the same things again.
+            words = typed_words("scoring", "targets", "overlay", "snapshot", "take-margin")
+            opinion_words = _opinion_words(data.snapshot.opinion, snapshot)
+            data = replace(data, opinion_words=opinion_words, report_words=words)
+            chosen_models(data.run, models, opinion.contenders)  # refuses unknown ones
             if form in _WITHOUT_WORDS:
                 overlaps = data.overlaps
-                note(
-                    *origins_in_words({name: name for name in overlaps}, overlaps, out_of_fold=True)
-                )
+                names_of_policies = {name: name for name in overlaps}
+                note(*origins_in_words(names_of_policies, overlaps, out_of_fold=True))
             draw: Callable[..., str | Iterator[str]]
-            draw = partial(render, data, form, sections=sections)
             if form == "html":
-                draw = draw_page(workspace, data, with_grid=details != "none")
+                draw = draw_page(store, data, with_grid=details != "none")
+            else:
+                draw = partial(render, data, form, sections=sections or None)
         show(draw)
     if in_browser and output is not None:
         _show_in_browser(output)
@@ -239,49 +251,54 @@ def _opinion_words(opinion: Opinion | None, snapshot: int | None) -> list[str]:
     """Return words for what counts as right here; a snapshot has its rule set of its own."""
     if snapshot is None:
         return typed_words("scoring", "targets", "overlay")
-    if opinion is None or opinion.rule.name not in RULES or opinion.rule.name == DEFAULT_RULE.name:
+    rule = DEFAULT_RULE if opinion is None else opinion.rule
+    # A rule set of a file cannot be named: the file may be gone.
+    if rule.name not in RULES or rule.name == DEFAULT_RULE.name:
         return []
-    return ["--scoring", opinion.rule.name]
+    return ["--scoring", rule.name]
 
 
-def page_path(workspace: Store, run_id: str) -> Path:
-    """Return where a run's page goes by itself: here, or beside the store if this is read-only.
-
-    No other run has the id, so what is there is an older page of the run.
-    """
-    folder = Path() if os.access(".", os.W_OK) else workspace.settings.home
+def page_path(store: Store, run_id: str) -> Path:
+    """Return where a run's page goes by itself: here, or beside the store if this is read-only."""
+    folder = Path() if os.access(".", os.W_OK) else store.settings.home
+    # No other run has the id, so what is there is an older page of the run.
     return folder / f"report-{run_id}.html"
 
 
 def _show_in_browser(page: Path) -> None:
     import webbrowser  # noqa: PLC0415
 
-    if not webbrowser.open(page.resolve().as_uri()):
-        note(f"no browser was found here: open {page.resolve()} in one")
+    path = page.resolve()
+    if not webbrowser.open(path.as_uri()):
+        note(f"no browser was found here: open {path} in one")
 
 
 def draw_page(
-    workspace: Store, data: ReportData, *, with_grid: bool = True
+    store: Store, data: ReportData, *, with_grid: bool = True
 ) -> Callable[..., Iterator[str]]:
     """Return what draws the page of a report part by part, with its grid of verdicts."""
     # The page with its charts takes a third of the time that everything else takes to import.
     from aegish_dist.report.page import render_page  # noqa: PLC0415
 
-    grid = report_grid(workspace.engine, data) if with_grid else None
+    grid = report_grid(store.engine, data) if with_grid else None
     if grid is not None:
         note(*grid.notes)
     return lambda **_: render_page(data, grid)
 
 
-def _parts(form: str, sections: Collection[str] | None) -> Collection[ReportPart]:
+def _parts(form: str, sections: Sequence[str]) -> set[ReportPart]:
     """Return what has to be gathered besides; a brief table waits for nothing."""
     if form in _WITHOUT_WORDS:
-        return ()
-    if sections is None or form not in IN_SECTIONS:
-        own = {*IN_SECTIONS.get(form, SECTION_NAMES)} - {"scores"}
-        sections = [*own, *(sections or ())]
-    own_part = {"json": ReportPart.BY_CATEGORY, "html": ReportPart.GUARDS}.get(form)
-    return [e for e in ReportPart if e in (*sections, ReportPart.ADVICE, own_part)]
+        return set()
+    wanted = {*sections, ReportPart.ADVICE.value}
+    if not sections or form not in IN_SECTIONS:
+        own = IN_SECTIONS.get(form, SECTION_NAMES)
+        wanted.update(name for name in own if name != "scores")
+    if form == "json":
+        wanted.add(ReportPart.BY_CATEGORY)
+    elif form == "html":
+        wanted.add(ReportPart.GUARDS)
+    return {part for part in ReportPart if part in wanted}
 
 
 def _exit_code(
@@ -291,20 +308,22 @@ def _exit_code(
     overlaps = data.overlaps
     calibrated = data.scores.models if data.scores else ()
     scores = {model.model: model.scores for model in calibrated}
-    judged = gated(data.snapshot.document, thresholds, scores, by_value=by_value)
-    asked = [
-        each
-        if may_be_judged(overlaps.get(each.model), each.metric)
-        else replace(each, judgement=Judgement.UNDECIDED)
-        for each in judged
-        if not models or each.model in models
-    ]
-    found = [each for each in asked if each.judgement is not Judgement.PASS]
-    if found:
-        note(*(gated_in_words(each, overlaps.get(each.model)) for each in found))
-    elif asked:
-        others = f"; and {len(asked) - 1} more" if asked[1:] else ""
-        note(f"{gated_in_words(asked[0])}{others}")
-    if any(each.judgement is Judgement.FAIL for each in found):
-        return EXIT_WORSE
-    return EXIT_INCONCLUSIVE if found else 0
+    passed: list[Gated] = []
+    missed: list[Gated] = []
+    for gate in gated(data.snapshot.document, thresholds, scores, by_value=by_value):
+        if models and gate.model not in models:
+            continue
+        if not may_be_judged(overlaps.get(gate.model), gate.metric):
+            missed.append(replace(gate, judgement=Judgement.UNDECIDED))
+        elif gate.judgement is Judgement.PASS:
+            passed.append(gate)
+        else:
+            missed.append(gate)
+    if missed:
+        note(*(gated_in_words(gate, overlaps.get(gate.model)) for gate in missed))
+        failed = any(gate.judgement is Judgement.FAIL for gate in missed)
+        return EXIT_WORSE if failed else EXIT_INCONCLUSIVE
+    if passed:
+        others = f"; and {len(passed) - 1} more" if passed[1:] else ""
+        note(f"{gated_in_words(passed[0])}{others}")
+    return 0

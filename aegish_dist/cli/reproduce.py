@@ -52,13 +52,15 @@ def reproduce(
     """
     refuse_usage((bool(table) is listed, "name a table or a file, or say --list"))
     if listed:
-        say(*(f"{name}  {published.load_table(name).source}" for name in published.PUBLISHED))
+        for name in published.PUBLISHED:
+            say(f"{name}  {published.load_table(name).source}")
         return
-    read = published.load_table(table)
+    # A wrong table is refused before a store is opened.
+    printed = published.load_table(table)
     snapshot = None
     if run_id is not None:
-        workspace, run = open_run(run_id)
-        snapshot = current_snapshot(workspace.engine, run, opinion)
+        store, run = open_run(run_id)
+        snapshot = current_snapshot(store.engine, run, opinion)
     with shown(output) as show:
-        document = published.reproduce(read, metric, snapshot)
+        document = published.reproduce(printed, metric, snapshot)
         show(partial(render_reproduction, document, as_json=as_json))

@@ -31,8 +31,8 @@ from aegish_dist.pipeline.runs import recent_runs, rename
 
 _limit = limited("At most this many, 0 for all.", default=20)
 
+# Commands of `cli.archive`, which brings half the package: `runs` alone does not need them.
 _ELSEWHERE = ("archive", "delete", "prune", "restore")
-"""Commands of `cli.archive`, which brings half the package: `runs` alone does not need them."""
 
 
 class _Runs(Group):
@@ -67,27 +67,29 @@ def runs(context: click.Context, limit: int, as_json: bool) -> None:
 @as_json
 def list_(limit: int, as_json: bool) -> None:
     """List the runs, newest first."""
-    found = recent_runs(open_store().engine, limit and limit + 1)
-    more = 0 < limit < len(found)
-    found = found[: limit or None]
+    # One run more than is shown tells whether there are older ones.
+    asked = limit + 1 if limit else 0
+    runs = recent_runs(open_store().engine, asked)
+    shown = runs[:limit] if limit else runs
     if as_json:
-        say_json([{**asdict(run), "created_at": run.created_at.isoformat()} for run in found])
+        say_json([{**asdict(run), "created_at": run.created_at.isoformat()} for run in shown])
     else:
-        _say_table(found)
-    if more:
+        _say_table(shown)
+    if len(shown) < len(runs):
         note("there are older runs: --limit 0 lists all")
 
 
-def _say_table(found: Sequence[RunSummary]) -> None:
+def _say_table(runs: Sequence[RunSummary]) -> None:
     """Print a table of runs; a narrow terminal shows only some of its columns."""
-    texts: tuple[str, ...] = ("Run", "Name", "Created (UTC)", "Held")
-    numbers: tuple[str, ...] = ("Verdicts",)
+    texts = ["Run", "Name", "Created (UTC)", "Held"]
+    numbers = ["Verdicts"]
+    # What reads a pipe gets every column: it looks for a column by its place.
     wide = list_width() >= 100 or not on_terminal(stderr=False)
     if wide:
-        texts += ("Origin",)
-        numbers = ("Models", "Samples", "Epochs", "Verdicts")
+        texts.append("Origin")
+        numbers = ["Models", "Samples", "Epochs", "Verdicts"]
     rows = []
-    for run in found:
+    for run in runs:
         created = f"{run.created_at:%Y-%m-%d %H:%M}"
         row = [run.run_id, run.name, created, run.held or ""]
         if wide:
@@ -121,9 +123,10 @@ def show_(run: str, as_file: bool) -> None:
 @run_id(required=False)
 def rename_(words: tuple[str, ...], run_id: str | None) -> None:
     """Give a run another name; "" takes its name away."""
+    # The run may be named by its option or by the first word.
     named = (run_id, *words) if run_id else words
     refuse_usage((len(named) != 2, "name one run and its new name: --run-id R NAME"))
-    run, name = named
+    run, new_name = named
     workspace, found = open_run(run)
-    given = rename(workspace.engine, found, name) or "no name"
+    given = rename(workspace.engine, found, new_name) or "no name"
     say(f"{found}: {given}")

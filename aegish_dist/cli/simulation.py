@@ -48,15 +48,15 @@ FIRST = next(iter(one_of_each_format()))
 
 def _faults(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, float]:
     chances: dict[str, float] = {}
+    names = [fault.value for fault in Fault]
     for value in values:
         name, _equals, chance = value.partition("=")
         try:
             chances[Fault(name).value] = float(chance)
         except ValueError:
-            known = [fault.value for fault in Fault]
-            hint = did_you_mean(name, known, f"names: {', '.join(known)}")
-            if name in known:
-                hint = "such as `rate_limit=0.05`"
+            hint = "such as `rate_limit=0.05`"
+            if name not in names:
+                hint = did_you_mean(name, names, f"names: {', '.join(names)}")
             raise click.BadParameter(f"'{value}' is not NAME=PROBABILITY; {hint}") from None
     return chances
 
@@ -152,16 +152,18 @@ def simulate_provider(
         requests_per_minute=requests_per_minute,
         burst=burst,
     )
+    # Tried without the file: an error is one of an option then, and says how to type it.
     try:
         configured(None)
-    except ConfigError as error:  # of an option, not of a file
+    except ConfigError as error:
         raise click.UsageError(str(error)) from None
     recordings = []
     for path in replays:
         recordings += [row.record for row in read_rows(path)]
     own = load_settings().catalog
     outputs: dict[str, Output] = {}
-    if recordings and own is not None and own.exists():  # it may be the one that is to be written
+    # The catalog in use may be the one that is to be written, and absent yet.
+    if recordings and own is not None and own.exists():
         here = open_workspace().catalog
         models = dict.fromkeys(recording.model for recording in recordings)
         outputs = known({model: here.output_of(model) for model in models})
@@ -171,18 +173,18 @@ def simulate_provider(
         if catalog is not None:
             unnamed = write_catalog(catalog, server.url, recordings, config.models, outputs)
             for name in unnamed:
-                words = f"'{name}' is no model id of the form PROVIDER/MODEL"
-                note(f"left out of the catalog: {words}")
+                problem = f"'{name}' is no model id of the form PROVIDER/MODEL"
+                note(f"left out of the catalog: {problem}")
             note(f"catalog written to {catalog}")
         note(f"simulated provider at {server.url}; Ctrl-C ends it")
         if recordings:
             note(f"replaying {len(recordings):,} recorded completions")
         if catalog is None:
             note("to ask it, let it write a catalog: --write-catalog sim.toml")
-        else:
-            named = [record.model for record in recordings if record.model not in unnamed]
-            first = named[0] if named else FIRST
-            note_next(_ask_simulated(catalog, first), OPEN)
+            return
+        named = [record.model for record in recordings if record.model not in unnamed]
+        first = named[0] if named else FIRST
+        note_next(_ask_simulated(catalog, first), OPEN)
 
     config = configured(scenario)
     run_forever(Simulator(config, recordings), ready)
@@ -206,29 +208,31 @@ def demo() -> None:
         workspace = open_workspace(
             load_settings({"database_url": None, "broker_url": None, "catalog": catalog})
         )
-        taken = {run.name for run in recent_runs(workspace.engine, limit=2**31 - 1)}
+        taken = {run.name for run in recent_runs(workspace.engine)}
         name = "demo"
         number = 1
         while name in taken:
             number += 1
             name = f"demo-{number}"
-        asked = Request(
+        request = Request(
             models=MODELS,
             parameters=CallParameters(time_limit_s=30),
             name=name,
             preflight=False,
         )
         try:
-            start_run(workspace, asked, Shown(here=True))
-        except KeyboardInterrupt as error:  # `resume` would miss the simulator
+            start_run(workspace, request, Shown(here=True))
+        except KeyboardInterrupt as error:
+            # `resume` would miss the simulator, which ends with this command.
             raise KeyboardInterrupt("before the end: `aegish-dist demo` starts again") from error
-    run_id = find_run(workspace.engine, asked.name)
+    run_id = find_run(workspace.engine, name)
     data = report_data(workspace.engine, run_id, Opinion(), parts={ReportPart.ADVICE})
     with shown(None) as show:
         show(partial(draw_table, one_screen(data, commands=False)))
     with shown(page_path(workspace, run_id)) as show:
         show(draw_page(workspace, data))
-    if any(workspace.environ.get(p.key_variable) for p in workspace.catalog.providers.values()):
+    providers = workspace.catalog.providers.values()
+    if any(workspace.environ.get(provider.key_variable) for provider in providers):
         note_next("aegish-dist init", "aegish-dist submit --run-file experiment.toml", OPEN)
     else:
         serve = "aegish-dist simulate-provider --write-catalog sim.toml & sleep 2"

@@ -48,29 +48,25 @@ if TYPE_CHECKING:
 
 def halted(status: RunStatus) -> Iterator[str]:
     """Say which models are not called any more, one line for each reason."""
-    parked = ", ".join(
-        m.model if m.reason is None else f"{m.model} ({m.reason})"
-        for m in status.models
-        if m.state is State.PARKED
-    )
+    resume = f"aegish-dist resume --run-id {status.run_id}"
+    parked = [_with_reason(model) for model in status.models if model.state is State.PARKED]
     if parked:
         yield (
-            f"parked after too many failures in a row: {parked}; `aegish-dist models check` tells"
-            f" what is wrong, then `aegish-dist resume --run-id {status.run_id}`"
+            f"parked after too many failures in a row: {', '.join(parked)};"
+            f" `aegish-dist models check` tells what is wrong, then `{resume}`"
         )
     for model in status.models:
+        # The workers of a demo have ended with it: none is to be waited for.
         if model.state is State.WAITING and model.reason is not None and not status.demo:
             yield (
                 f"no worker may call {model.model} ({status.workers} running):"
-                f" {model.reason}; once one may, it goes on, at once after"
-                f" `aegish-dist resume --run-id {status.run_id}`"
+                f" {model.reason}; once one may, it goes on, at once after `{resume}`"
             )
     over_budget = [model.model for model in status.models if model.state is State.OVER_BUDGET]
     if over_budget:
         yield (
             f"over budget, the rest of its items was not called: {', '.join(over_budget)};"
-            " with a higher cap it goes on:"
-            f" `aegish-dist resume --run-id {status.run_id} --max-cost USD`"
+            f" with a higher cap it goes on: `{resume} --max-cost USD`"
         )
 
     for model in status.models:
@@ -85,6 +81,10 @@ def halted(status: RunStatus) -> Iterator[str]:
     yield from _held(status)
 
 
+def _with_reason(model: ModelStatus) -> str:
+    return model.model if model.reason is None else f"{model.model} ({model.reason})"
+
+
 def _held(status: RunStatus) -> Iterator[str]:
     if status.state in HELD:
         yield f"{status.state}: `aegish-dist resume --run-id {status.run_id}` goes on"
@@ -95,17 +95,18 @@ def next_steps(status: RunStatus, hint: str | None) -> Iterator[str]:
 
     `hint` says what would have a waiting run go on; None: nothing needs to be done for that.
     """
-    resume = f"`aegish-dist resume --run-id {status.run_id}`"
+    resume = f"aegish-dist resume --run-id {status.run_id}"
     states = {model.state for model in status.models}
     cap = math.inf if status.max_cost_usd is None else status.max_cost_usd
+    cost_at_end = status.cost_at_end_usd or 0
     if State.PARKED in states:
-        yield f"parked: `aegish-dist models check` tells what is wrong, then {resume}"
+        yield f"parked: `aegish-dist models check` tells what is wrong, then `{resume}`"
     unserved = any(m.state is State.WAITING and m.reason is not None for m in status.models)
     if unserved and not status.demo:
-        yield f"no worker may call it: once one may, it goes on, at once after {resume}"
+        yield f"no worker may call it: once one may, it goes on, at once after `{resume}`"
     if State.OVER_BUDGET in states:
-        yield f"over budget: {resume[:-1]} --max-cost USD` goes on with a higher cap"
-    elif status.missing and (status.cost_at_end_usd or 0) > cap:
+        yield f"over budget: `{resume} --max-cost USD` goes on with a higher cap"
+    elif status.missing and cost_at_end > cap:
         yield "the cap will be reached before the end: the rest will not be called"
     yield from _held(status)
     if hint is not None:
@@ -139,8 +140,8 @@ def left_to_retry(status: RunStatus) -> Iterator[str]:
     """Say which calls brought no answer, and the command that makes them again."""
     command = retry_command(status)
     if command is not None:
-        failed = [f"{outcome} {number:,}" for outcome, number in status.failed.items()]
-        yield f"calls that brought no answer: {', '.join(failed)}; `{command}` makes them again"
+        numbers = ", ".join(f"{outcome} {number:,}" for outcome, number in status.failed.items())
+        yield f"calls that brought no answer: {numbers}; `{command}` makes them again"
 
 
 def print_status(current: RunStatus, *, stderr: bool = False) -> None:
@@ -162,30 +163,18 @@ def _table(current: RunStatus) -> str:
 
     rows = []
     for model in current.models:
-        cost = "-" if model.cost_usd is None else f"{model.cost_usd:.4f}"
-        rows.append(
-            (
-                model.model,
-                _state(model, current.workers),
-                f"{model.done:,}",
-                f"{model.planned:,}",
-                f"{model.failed:,}",
-                f"{model.replaced:,}",
-                f"{model.in_flight:,}",
-                f"{model.rate_per_s:.1f}",
-                cost,
-            )
-        )
+        counts = (model.done, model.planned, model.failed, model.replaced, model.in_flight)
+        row = [model.model, _state(model, current.workers)]
+        row += [f"{count:,}" for count in counts]
+        row.append(f"{model.rate_per_s:.1f}")
+        row.append("-" if model.cost_usd is None else f"{model.cost_usd:.4f}")
+        rows.append(row)
     title = f"Run {current.run_id}: {current.state}, {current.done:,} of {current.planned:,}"
     if current.missing:
         title += f", {time_left(current)}"
-    return in_columns(
-        ("Model", "State"),
-        rows,
-        ("Done", "Planned", "Failed", "Replaced", "In flight", "Per second", "Cost $"),
-        title=title,
-        caption="  ".join(f"{name} {number:,}" for name, number in current.outcomes.items()),
-    )
+    numbers = ("Done", "Planned", "Failed", "Replaced", "In flight", "Per second", "Cost $")
+    outcomes = "  ".join(f"{name} {number:,}" for name, number in current.outcomes.items())
+    return in_columns(("Model", "State"), rows, numbers, title=title, caption=outcomes)
 
 
 def _state(model: ModelStatus, workers: int) -> str:
@@ -225,6 +214,7 @@ def watched(
             yield lambda status: screen.show(status, [*next_steps(status, hint(status))])
         ends_early = False
     finally:
+        # The terminal has forgotten the screen. `status` prints the last count itself.
         if screen.scene is not None and (ends_early or stderr):
             print_status(screen.scene.status, stderr=stderr)
 
@@ -284,7 +274,8 @@ class FullScreen(ExitStack):
                 self,
                 console=console,
                 screen=True,
-                refresh_per_second=2,  # a terminal that changes its size is followed so soon
+                # A terminal that changes its size is followed so soon.
+                refresh_per_second=2,
                 redirect_stdout=False,
                 redirect_stderr=False,
             )
@@ -299,6 +290,7 @@ def _kept_back() -> Iterator[None]:
         yield
         return
     kept = _Kept()
+    # A handler of the log has taken the stream as it was: each is given another one.
     handlers = []
     for handler in logging.getLogger().handlers:
         if isinstance(handler, logging.StreamHandler) and handler.stream is stream:
@@ -330,6 +322,7 @@ class _Kept(io.StringIO):
 @contextmanager
 def _on_signal(number: signal.Signals, end: Callable[[], NoReturn]) -> Iterator[None]:
     """Have a signal end the body in order, so that the terminal is given back."""
+    # Python takes handlers of signals in the main thread alone.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -344,7 +337,7 @@ def _lines(*, only_watching: bool) -> Callable[[RunStatus], None]:
     """Return what notes a count now and then, where something has changed."""
     noted_at = time.monotonic()
     noted = None
-    told = set[object]()
+    kinds_noted = set[object]()
 
     def show(status: RunStatus) -> None:
         from aegish_dist.report.run_words import changed, plain_error, plain_line  # noqa: PLC0415
@@ -353,18 +346,20 @@ def _lines(*, only_watching: bool) -> Callable[[RunStatus], None]:
         now = time.monotonic()
         if now - noted_at < PLAIN_INTERVAL_S and status.missing:
             return
-        if noted is None or changed(noted, status):
-            noted_at = now
-            noted = status
-            lines = [plain_line(status)]
-            for error in status.last_errors:
-                kind = (error.model, error.error_class, error.status)
-                if kind not in told:
-                    told.add(kind)
-                    lines.append(plain_error(status, error))
-                    break
-            if not note(*lines) and only_watching:
-                raise ClosedOutputError("the reader of standard error has closed it")
+        if noted is not None and not changed(noted, status):
+            return
+        noted_at = now
+        noted = status
+        lines = [plain_line(status)]
+        # One error of each kind is enough, and one a line: a log is read by people.
+        for error in status.last_errors:
+            kind = (error.model, error.error_class, error.status)
+            if kind not in kinds_noted:
+                kinds_noted.add(kind)
+                lines.append(plain_error(status, error))
+                break
+        if not note(*lines) and only_watching:
+            raise ClosedOutputError("the reader of standard error has closed it")
 
     return show
 
@@ -396,6 +391,7 @@ class Shown(Observer):
         if not can_redraw(stderr=True):
             yield note_rows
             return
+        # rich takes a tenth of a second to import, which only a terminal is worth.
         from rich.progress import (  # noqa: PLC0415
             BarColumn,
             MofNCompleteColumn,
@@ -432,16 +428,16 @@ def status(run_id: str, watch: bool, as_json: bool) -> None:
 
         gc.freeze()  # what is imported stays
 
-    workspace, found = open_run(run_id)
-    current = counts.run_status(workspace.engine, found)
+    store, run = open_run(run_id)
+    current = counts.run_status(store.engine, run)
     if as_json:
         say_json(_document(current))
         return
-    hint = partial(waiting_hint, embedded=workspace.settings.embedded_broker)
+    hint = partial(waiting_hint, embedded=store.settings.embedded_broker)
     if watch and not current.settled:
         with watched(hint, stderr=False) as show:
             show(current)
-            current = counts.watch(workspace.engine, current, show)
+            current = counts.watch(store.engine, current, show)
     print_status(current)
     note(*halted(current), *aggregated(current), *left_to_retry(current))
     advice = hint(current)
@@ -451,6 +447,7 @@ def status(run_id: str, watch: bool, as_json: bool) -> None:
 
 def _document(current: RunStatus) -> JsonObject:
     document: JsonObject = msgspec.to_builtins(current, builtin_types=(datetime, Decimal))
+    # JSON has no type for times and exact amounts.
     for error in document["last_errors"]:
         error["at"] = error["at"].isoformat()
     for model in document["models"]:

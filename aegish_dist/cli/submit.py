@@ -47,6 +47,8 @@ def _request(*, keys_on_workers: bool, skip_preflight: bool, dry_run: bool, wait
     )
 
 
+# Adds what is checked before money is spent, and whether the end of the run is waited for. The
+# command gets a request that says this, and lacks what is asked of whom.
 with_care = read_into(
     "request",
     _request,
@@ -65,10 +67,6 @@ with_care = read_into(
     ),
     wait,
 )
-"""Adds what is checked before money is spent, and whether the end of the run is waited for.
-
-The command gets a request that says this, and lacks what is asked of whom.
-"""
 
 raised_caps = together(
     cost_cap(
@@ -141,12 +139,12 @@ raised_caps = together(
 @as_json
 def submit(
     *,
-    models: tuple[str, ...],
+    models: list[str],
     limit: int | None,
-    dataset: tuple[str, ...],
-    categories: tuple[str, ...],
+    dataset: list[str],
+    categories: list[str],
     epochs: int,
-    prompt: tuple[str, ...],
+    prompt: list[str],
     parameters: CallParameters,
     max_cost: Decimal | None,
     max_cost_per_model: Decimal | None,
@@ -194,6 +192,7 @@ def submit(
         )
     elif run is not None:
         say(run.run_id)
+    # A dry run ends here.
     if run is None:
         return 0
     if status is not None:
@@ -277,9 +276,9 @@ def _batches(plan: RunPlan) -> JsonObject | None:
 def extend(
     *,
     run_id: str,
-    models: tuple[str, ...],
+    models: list[str],
     epochs: int | None,
-    dataset: tuple[str, ...],
+    dataset: list[str],
     max_cost: Decimal | None,
     max_cost_per_model: Decimal | None,
     request: Request,
@@ -292,18 +291,18 @@ def extend(
     """
     if not (models or epochs or dataset):
         raise click.UsageError("say what to add: --models, --epochs or --dataset")
-    workspace, found = open_run_to_ask(run_id)
+    workspace, run = open_run_to_ask(run_id)
+    # The run keeps its other parameters.
     caps = CallParameters(max_cost_usd=max_cost, max_cost_per_model_usd=max_cost_per_model)
     request = replace(request, models=models, parameters=caps, datasets=dataset, epochs=epochs)
     here = workspace.settings.embedded_broker
-    extended = extend_run(workspace, found, request, Shown(here=here))
+    extended = extend_run(workspace, run, request, Shown(here=here))
     stored = extended.run is not None
     status = extended.status
-    calls = extended.plan.estimate().calls
     if as_json:
         say_json(
             {
-                "run_id": found,
+                "run_id": run,
                 **_asked_document(extended),
                 "epochs": extended.plan.epochs,
                 "stored": stored,
@@ -311,12 +310,14 @@ def extend(
             }
         )
     else:
-        say(f"{found}: {calls:,} items {'' if stored else 'would be '}added")
-    if stored and (here or request.wait) and status is not None:
+        would_be = "" if stored else "would be "
+        say(f"{run}: {extended.plan.estimate().calls:,} items {would_be}added")
+    if not stored:
+        return 0
+    if status is not None and (here or request.wait):
         note(*halted(status), *left_to_retry(status))
         return 1 if status.missing else 0
-    if stored:
-        note(_follow_it(found))
+    note(_follow_it(run))
     return 0
 
 
@@ -344,23 +345,22 @@ def cancel(run_id: str, as_json: bool) -> None:
 
 
 def _hold(run_id: str, reason: RunPause, *, as_json: bool) -> None:
-    workspace, found = open_run_to_ask(run_id)
-    outcome = hold_run(workspace, found, reason, Shown())
+    workspace, run = open_run_to_ask(run_id)
+    outcome = hold_run(workspace, run, reason, Shown())
     before = outcome.held_before
     held = outcome.held
-    status = outcome.status
+    missing = outcome.status.missing
     if as_json:
-        in_flight = sum(model.in_flight for model in status.models)
-        document = {"run_id": found, "held": held, "missing": status.missing}
-        say_json({**document, "in_flight": in_flight})
+        in_flight = sum(model.in_flight for model in outcome.status.models)
+        say_json({"run_id": run, "held": held, "missing": missing, "in_flight": in_flight})
         return
     state = "complete, no worker asks anything of it"
-    if status.missing:
+    if missing:
         already = " already" if before is held else ""
-        state = f"{held}{already}, {counted(status.missing, 'verdict')} missing"
-    say(f"{found}: {state}")
+        state = f"{held}{already}, {counted(missing, 'verdict')} missing"
+    say(f"{run}: {state}")
     if before is None and held is not None:
-        note(f"calls in flight end by themselves: `aegish-dist status --run-id {found}` shows them")
+        note(f"calls in flight end by themselves: `aegish-dist status --run-id {run}` shows them")
 
 
 @command("aegish-dist resume --run-id latest")
@@ -375,20 +375,21 @@ def resume(
     Every item without a verdict is asked; stored answers are not asked again. Parked models are
     tried at once, and `--max-cost` raises a cap. For items that ended in an error there is `retry`.
     """
-    workspace, found = open_run_to_ask(run_id)
+    workspace, run = open_run_to_ask(run_id)
     here = workspace.settings.embedded_broker
-    resumed = resume_run(workspace, found, max_cost, max_cost_per_model, Shown(here=here))
+    resumed = resume_run(workspace, run, max_cost, max_cost_per_model, Shown(here=here))
     status = resumed.status
+    # On a fleet the command does not wait: what is missing is what was enqueued just now.
     enqueued = None if here else resumed.items
     missing = status.missing if enqueued is None else enqueued
     if as_json:
-        say_json({"run_id": found, "enqueued": enqueued, "missing": missing})
+        say_json({"run_id": run, "enqueued": enqueued, "missing": missing})
     elif not here:
-        say(f"{found}: {counted(missing, 'item')} enqueued")
+        say(f"{run}: {counted(missing, 'item')} enqueued")
     elif missing:
-        say(f"{found}: {counted(missing, 'verdict')} missing")
+        say(f"{run}: {counted(missing, 'verdict')} missing")
     else:
-        say(f"{found}: complete")
+        say(f"{run}: complete")
     if here:
         note(*halted(status), *aggregated(status))
     note(*left_to_retry(status))
@@ -416,16 +417,17 @@ def retry(run_id: str, outcome: list[str], models: list[str], wait: bool, as_jso
     gives unreliable models a second chance and flatters them.
     """
     outcomes = outcomes_named(outcome)
-    workspace, found = open_run_to_ask(run_id)
-    observer = Shown(here=workspace.settings.embedded_broker)
-    retried = retry_run(workspace, found, outcomes, models, wait=wait, observer=observer)
+    workspace, run = open_run_to_ask(run_id)
+    here = workspace.settings.embedded_broker
+    retried = retry_run(workspace, run, outcomes, models, wait=wait, observer=Shown(here=here))
+    items = retried.items
     missing = retried.status.missing
     if as_json:
-        asked = {"generation": retried.generation, "asked": retried.items}
-        say_json({"run_id": found, **asked, "missing": missing})
+        document = {"run_id": run, "generation": retried.generation}
+        say_json({**document, "asked": items, "missing": missing})
     else:
-        say(f"{found}: {counted(retried.items, 'item')} asked again")
-    waited = wait or workspace.settings.embedded_broker
+        say(f"{run}: {counted(items, 'item')} asked again")
+    waited = wait or here
     note(*_after_retry(retried, waited=waited))
     return 1 if waited and missing else 0
 

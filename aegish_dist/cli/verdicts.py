@@ -3,6 +3,7 @@
 What reads and writes files is imported when it is called: the list needs none of it.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
@@ -80,10 +81,10 @@ from aegish_dist.report.verdicts import (
 )
 
 COUNTS = ("Attempts", "Verdicts")
+# Commands of a table, and verdicts on standard output, unless `--limit` says otherwise.
 LIMITS = {"table": 20, "json": 10_000, "csv": 10_000}
-"""Commands of a table, and verdicts on standard output, unless `--limit` says otherwise."""
-FILES = ("jsonl", "parquet", "csv")  # formats of exports that are one file
-FOLDER = "inspect"  # and that of a folder of files
+FOLDER = "inspect"  # the format of exports that is a folder of files
+EXPORT_FORMATS = ("jsonl", "parquet", "csv", FOLDER)
 
 
 @group("aegish-dist verdicts list --wrong")
@@ -173,14 +174,16 @@ def list_(
     """
     form = chosen_form(form, as_json) or form_of(output, LIMITS)
     if limit is None:
+        # A file of verdicts is whole; a table is to be read, also in a file.
         limit = LIMITS[form] if output is None or form == "table" else 0
     numbers = _snapshots(changed_between)
     before = None
     if numbers is None:
-        workspace, run_id = open_run(run_id)
+        store, run_id = open_run(run_id)
     else:
-        workspace = open_store()
-        run_id, before, opinion = opinions_of_snapshots(workspace.engine, *numbers)
+        # The snapshots say which run it is, and what counts as right.
+        store = open_store()
+        run_id, before, opinion = opinions_of_snapshots(store.engine, *numbers)
     correctness = set()
     if correct:
         correctness.add(Correctness.CORRECT)
@@ -200,11 +203,13 @@ def list_(
         text=text or "",
     )
     if form == "table":
-        found = list_commands(workspace.engine, run_id, chosen, opinion, limit, before=before)
+        commands, more = list_commands(store.engine, run_id, chosen, opinion, limit, before=before)
+        width = list_width()
         alike = len(chosen.correctness) == 1
-        _print_commands(*found, output, alike=alike, before=before is not None)
+        columns, rows = command_table(commands, width, alike=alike, before=before is not None)
+        _print_commands(in_columns(columns, rows, width=width), commands, more, output)
         return
-    parts = list_verdicts(workspace.engine, run_id, chosen, opinion, limit, before=before)
+    parts = list_verdicts(store.engine, run_id, chosen, opinion, limit, before=before)
     passed: Counter[str] = Counter()
     head = run_and_opinion(run_id, opinion)
     if before is not None:
@@ -221,8 +226,9 @@ def _snapshots(given: list[str]) -> tuple[int, int] | None:
     """Return the numbers of `--changed-between`; None without it."""
     if not given:
         return None
-    digits = [text for text in given if text.isascii() and text.isdigit()]
-    numbers = [int(text) for text in digits if len(text) < 11]
+    # `int` reads digits of every script, and takes long for a text of a million digits.
+    digits = [text for text in given if re.fullmatch("[0-9]{1,10}", text)]
+    numbers = [int(text) for text in digits]
     in_range = all(0 < number <= MAX_INTEGER for number in numbers)
     if len(given) != 2 or len(numbers) != 2 or not in_range:
         raise click.UsageError(
@@ -230,7 +236,7 @@ def _snapshots(given: list[str]) -> tuple[int, int] | None:
         )
     if numbers[0] == numbers[1]:
         raise click.UsageError(f"--changed-between names snapshot {numbers[0]} twice")
-    refuse_an_opinion("--changed-between", "run_id")
+    refuse_an_opinion("--changed-between", "run-id")
     return numbers[0], numbers[1]
 
 
@@ -242,16 +248,8 @@ def _counted(parts: Iterable[ListedPart], passed: Counter[str]) -> Iterator[List
 
 
 def _print_commands(
-    commands: list[list[JudgedVerdict]],
-    more: int,
-    output: Path | None,
-    *,
-    alike: bool,
-    before: bool,
+    table: str, commands: list[list[JudgedVerdict]], more: int, output: Path | None
 ) -> None:
-    width = list_width()
-    columns, rows = command_table(commands, width, alike=alike, before=before)
-    table = in_columns(columns, rows, width=width)
     if output is not None:
         put_out([f"{table}\n"], output)
     elif commands:
@@ -261,14 +259,16 @@ def _print_commands(
 
 
 def _note(passed: Counter[str], output: Path | None, of: str = "") -> None:
-    if not passed["shown"]:
-        note("no verdict meets these conditions")
+    shown = passed["shown"]
     more = passed["more"]
+    if not shown:
+        note("no verdict meets these conditions")
     if more:
+        # Counting ends there: the rest would take longer than the list itself.
         at_least = "at least " if more >= COUNTED else ""
         note(f"{at_least}{more:,} more{of}; `--limit` lists more of them, 0 all")
     if output is not None and not is_stream(output):
-        note(f"{counted(passed['shown'], 'verdict')} written to {output}")
+        note(f"{counted(shown, 'verdict')} written to {output}")
 
 
 @verdicts.command(examples=("aegish-dist verdicts show 'base64 -w0 /etc/shadow'",))
@@ -300,12 +300,13 @@ def show(
     Shows completion, reason, tokens, cost, times and failed attempts of every model, epoch and
     retry. Invisible characters are escaped; `--json` has the exact texts.
     """
-    workspace, found = open_run(run_id)
-    shown = show_sample(workspace.engine, found, sample, opinion, models=models, dataset=dataset)
+    store, found = open_run(run_id)
+    shown = show_sample(store.engine, found, sample, opinion, models=models, dataset=dataset)
     if as_json:
         say_json(detail_json(shown, opinion))
     else:
-        say_lines("\n".join(detail_lines(shown, opinion, full=full)))
+        lines = detail_lines(shown, opinion, full=full)
+        say_lines("\n".join(lines))
 
 
 @verdicts.command(
@@ -338,17 +339,18 @@ def import_(
     from aegish_dist.pipeline.verdict_files import import_verdicts  # noqa: PLC0415
 
     workspace = open_workspace()
-    predicted = None
+    decoder = None
     if predictions_of:
         model, name_of_dataset = predictions_of
         dataset = choose_dataset(workspace.engine, name_of_dataset)
-        predicted = decoder_of_predictions(dataset, model)
+        decoder = decoder_of_predictions(dataset, model)
     with without_collector():
         output_of = workspace.catalog.output_of
-        stored = import_verdicts(workspace.engine, files, name or "", predicted, output_of)
+        stored = import_verdicts(workspace.engine, files, name or "", decoder, output_of)
     if as_json:
         document = asdict(stored)
-        for key in ("negative_times", "unread"):  # not among the keys that scripts rely on
+        # Scripts rely on the other keys alone.
+        for key in ("negative_times", "unread"):
             if not document[key]:
                 del document[key]
         say_json(document)
@@ -358,16 +360,18 @@ def import_(
         try:
             find_run(workspace.engine, name)
         except StoreError as error:
-            own = f"`aegish-dist runs rename --run-id {stored.run_id} NAME`"
-            note(f"{error}; {own} gives this one a name of its own")
+            # Another run has the name, too: from now on it names neither.
+            rename = f"`aegish-dist runs rename --run-id {stored.run_id} NAME`"
+            note(f"{error}; {rename} gives this one a name of its own")
     note(
         f"{counted(stored.verdicts, 'verdict')} of {counted(stored.models, 'model')} about"
         f" {counted(stored.samples, 'sample')}"
     )
-    if predicted and (lacking := len(dataset.samples) - stored.samples):
-        note(
-            f"without a prediction, and not scored: {counted(lacking, 'sample')} of {dataset.name}"
-        )
+    if predictions_of:
+        lacking = len(dataset.samples) - stored.samples
+        if lacking:
+            samples = f"{counted(lacking, 'sample')} of {dataset.name}"
+            note(f"without a prediction, and not scored: {samples}")
     note_unread(stored.run_id, stored.unread)
     if stored.negative_times:
         note(
@@ -392,7 +396,7 @@ def import_(
 @click.option(
     "--format",
     "chosen",
-    type=OneOf((*FILES, FOLDER)),
+    type=OneOf(EXPORT_FORMATS),
     help="Default: what the suffix of the file says, JSONL without a file.",
 )
 @names(
@@ -416,36 +420,37 @@ def export(
 
     if chosen is None and form_of(output, ("csv",)) == "csv":
         chosen = "csv"
-    rules = correct
-    # An overlay says something under a rule set alone.
-    if not rules and overlay is not None and chosen in (FOLDER, "csv"):
-        rules = [DEFAULT_RULE.name]
+    # These formats have scores without `--correct` as well, which an overlay changes.
+    if not correct and overlay is not None and chosen in (FOLDER, "csv"):
+        correct = [DEFAULT_RULE.name]
     opinions: list[Opinion] = []
-    for rule in rules:
+    for rule in correct:
         opinions += load_opinions(rule, None, overlay)
     no_path = output is None and chosen not in (None, "jsonl", "csv")
     refuse_usage(
         (chosen == "csv" and len(opinions) > 1, "csv has `correct` by one rule set"),
         (no_path, f"--format {chosen} needs a path: add -o"),
     )
-    workspace, found = open_run(run_id)
+    store, found = open_run(run_id)
+    engine = store.engine
     if chosen == "csv":
         opinion = opinions[0] if opinions else Opinion()
-        parts = list_verdicts(workspace.engine, found, VerdictFilter(), opinion)
+        parts = list_verdicts(engine, found, VerdictFilter(), opinion)
         put_out(listing_csv({"opinion": opinion.provenance}, parts), output)
         if output is not None:
             note_written(output)
     elif output is None:
         with binary_output() as stream:
-            verdict_files.export_lines(workspace.engine, found, stream, opinions)
+            verdict_files.export_lines(engine, found, stream, opinions)
     elif chosen == FOLDER:
         if is_stream(output):
             raise ConfigError(f"--format {chosen} writes several files: name a folder with -o")
-        files = verdict_files.export_inspect(workspace.engine, found, output, opinions)
+        files = verdict_files.export_inspect(engine, found, output, opinions)
         note(f"{counted(len(files), 'file')} written to {output}")
     else:
+        # Without a format, the suffix of the file decides.
         table = None if chosen is None else chosen == "parquet"
-        verdict_files.export_file(workspace.engine, found, output, opinions, table=table)
+        verdict_files.export_file(engine, found, output, opinions, table=table)
         note_written(output)
 
 
@@ -461,15 +466,14 @@ def recover_(files: tuple[Path, ...]) -> None:
 
     engine = open_store().engine
     for path in files:
-        found = recover(engine, path)
-        note(
-            f"{path}: {counted(found.stored, 'answer')} stored,"
-            f" {found.present:,} were there already"
-        )
-        if found.kept is not None:
+        recovered = recover(engine, path)
+        stored = counted(recovered.stored, "answer")
+        note(f"{path}: {stored} stored, {recovered.present:,} were there already")
+        if recovered.kept is not None:
+            problem = recovered.problem
             raise DatasetError(
-                f"{found.damaged:,} lines cannot be stored and are kept there ({found.problem})",
-                source=str(found.kept),
+                f"{recovered.damaged:,} lines cannot be stored and are kept there ({problem})",
+                source=str(recovered.kept),
             )
 
 
@@ -492,33 +496,31 @@ def reparse(run_id: str, dry_run: bool, limit: int, as_json: bool) -> None:
     workspace, run = open_run_to_ask(run_id)
     with without_collector():
         output_of = workspace.catalog.output_of
-        found = reparse_run(workspace.engine, run, output_of, dry_run=dry_run, observer=Shown())
+        reparsed = reparse_run(workspace.engine, run, output_of, dry_run=dry_run, observer=Shown())
     if as_json:
-        told = {"parser_version": PARSER_VERSION, "dry_run": dry_run, "runs": [found]}
-        say_json(to_builtins(told))
+        document = {"parser_version": PARSER_VERSION, "dry_run": dry_run, "runs": [reparsed]}
+        say_json(to_builtins(document))
         return
+    changed = reparsed.changed
     would = "would be " if dry_run else ""
-    completions = counted(found.completions, "completion")
-    outcomes = counted(len(found.changed), "outcome")
+    completions = counted(reparsed.completions, "completion")
+    outcomes = counted(len(changed), "outcome")
     say(
-        f"{found.run_id}: {completions} read by parser {PARSER_VERSION},"
-        f" {found.updated:,} {would}updated, {outcomes} {would}changed"
+        f"{run}: {completions} read by parser {PARSER_VERSION},"
+        f" {reparsed.updated:,} {would}updated, {outcomes} {would}changed"
     )
-    if found.pruned:
+    if reparsed.pruned:
         note(
-            f"{found.run_id}: {counted(found.pruned, 'completion')} pruned; their verdicts stay as"
+            f"{run}: {counted(reparsed.pruned, 'completion')} pruned; their verdicts stay as"
             " an earlier parser read them"
         )
-    rows = []
-    for verdict in found.changed[: limit or None]:
-        turn = (verdict.before.value, verdict.after.value)
-        rows.append((found.run_id, verdict.model, verdict.command, *turn))
-    if rows:
-        columns = ("Run", "Model", "Command", "From", "To")
-        say_table(columns, rows)
-    if len(found.changed) > limit > 0:
-        note(f"{len(found.changed) - limit:,} more: `--json` lists all")
-    note_unread(found.run_id, found.unread)
+    listed = changed[:limit] if limit else changed
+    if listed:
+        rows = [(run, v.model, v.command, v.before.value, v.after.value) for v in listed]
+        say_table(("Run", "Model", "Command", "From", "To"), rows)
+    if len(listed) < len(changed):
+        note(f"{len(changed) - len(listed):,} more: `--json` lists all")
+    note_unread(run, reparsed.unread)
 
 
 def note_unread(run_id: str, models: Sequence[str]) -> None:
@@ -550,13 +552,13 @@ def errors(
     429s, and verdicts without an answer. Attempts appear once their item has a verdict; for a model
     parked from the start, see the worker log. `status` counts attempts in progress.
     """
-    workspace, found = open_run(run_id)
-    rows = failure_times(workspace.engine, found, models)
+    store, found = open_run(run_id)
+    rows = failure_times(store.engine, found, models)
     form = chosen_form(form, as_json) or form_of(output, LIST_FORMATS)
     if output is not None or form != "table":
         put_out([_text(form, found, rows)], output)
     elif rows:
-        listed = rows[-limit:]
+        listed = rows[-limit:]  # of no limit, -0, all
         say_columns(_tables(rows, listed, terminal_width()))
         if len(listed) < len(rows):
             note(f"{len(rows) - len(listed):,} earlier; `--limit` lists more of them, 0 all")
@@ -586,20 +588,22 @@ def _tables(
 
 def _summary(rows: Sequence[TimedFailures], width: int | None) -> str:
     sums = totals(rows)
+    # A verdict without an attempt has no time.
     first = min((total.first_at for total in sums if total.first_at), default=None)
     last = max((total.last_at for total in sums if total.last_at), default=None)
+    caption = ""
+    if first and last:
+        caption = f"Timeline: {_moment(first)} to {_moment(last)} UTC"
     cells = []
-    span = ""
     for total in sums:
         drawn = ""
         if first and last:
-            span = f"Timeline: {_moment(first)} to {_moment(last)} UTC"
             kind = (total.model, total.error_class)
             alike = [row for row in rows if (row.model, row.error_class) == kind]
             drawn = timeline(alike, first, last, width=40)
         cells.append((total.model, *_why(total), f"|{drawn}|", *_numbers(total)))
     columns = ("Model", "Reason", "Status", "Newest message", "Timeline")
-    return in_columns(columns, cells, COUNTS, caption=span, width=width)
+    return in_columns(columns, cells, COUNTS, caption=caption, width=width)
 
 
 def _by_time(rows: Sequence[TimedFailures], width: int | None) -> str:
@@ -610,14 +614,15 @@ def _by_time(rows: Sequence[TimedFailures], width: int | None) -> str:
     return in_columns(columns, cells, COUNTS, width=width)
 
 
-def _why(each: TimedFailures) -> tuple[str, str, str]:
-    message = " ".join(each.message.split())
-    statuses = " ".join(map(str, each.statuses))
-    return each.error_class.words, statuses or "-", shortened(message, 80) or "-"
+def _why(failures: TimedFailures) -> tuple[str, str, str]:
+    statuses = " ".join(map(str, failures.statuses))
+    on_one_line = " ".join(failures.message.split())
+    message = shortened(on_one_line, 80)
+    return failures.error_class.words, statuses or "-", message or "-"
 
 
-def _numbers(each: TimedFailures) -> tuple[str, str]:
-    return f"{each.attempts:,}", f"{each.verdicts:,}"
+def _numbers(failures: TimedFailures) -> tuple[str, str]:
+    return f"{failures.attempts:,}", f"{failures.verdicts:,}"
 
 
 def _moment(time: datetime | None) -> str:

@@ -54,6 +54,7 @@ def worker(
         raise click.UsageError("--aggregate-only calls no model: leave out --models")
     command = [sys.executable, "-m", "workers"]
     if models or aggregate_only:
+        # Only for a choice: the program that this one becomes imports all of it again.
         from aegish_dist.pipeline.workspace import worker_queues  # noqa: PLC0415
 
         command += ["-Q", ",".join(worker_queues(",".join(models)))]

@@ -29,5 +29,5 @@ def catalog_models() -> Iterable[str]:
     return *catalog.models, *catalog.variants
 
 
+# The option of commands that ask models of the catalog; `names` completes those of a run.
 models = partial(names, "--models", shell_complete=completes(catalog_models))
-"""The option of commands that ask models of the catalog; `names` completes those of a run."""

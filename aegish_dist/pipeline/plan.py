@@ -44,12 +44,12 @@ NAMED = 3
 class Request(Struct, frozen=True):
     """A run, or more of one, in the words of a user: nothing of it is looked up yet."""
 
-    models: tuple[str, ...] = ()
+    models: Sequence[str] = ()
     parameters: CallParameters = field(default_factory=CallParameters)
     """Sent with each call, and the caps on the cost; of more of a run, only higher caps count."""
-    datasets: tuple[str, ...] = ()
+    datasets: Sequence[str] = ()
     """Names, `NAME@RUN` for those of a run; the usual bundled ones when empty."""
-    categories: tuple[str, ...] = ()
+    categories: Sequence[str] = ()
     """Categories of malicious samples to keep; all when empty."""
     limit: int | None = None
     epochs: int | None = None
