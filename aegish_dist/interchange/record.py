@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from aegish_dist.core.metric import Metric
 from aegish_dist.core.outcome import READ, ErrorClass, Outcome, StopKind
 from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.secrets import mask_key_shapes
@@ -76,8 +77,8 @@ def required_label(text: str, field: str) -> str:
 
 # The metric that a verdict counts in.
 RATES = {
-    TrueLabel.MALICIOUS: "malicious_detection_rate",
-    TrueLabel.HARMLESS: "harmless_acceptance_rate",
+    TrueLabel.MALICIOUS: Metric.DETECTION_RATE,
+    TrueLabel.HARMLESS: Metric.ACCEPTANCE_RATE,
 }
 FACTS = frozenset(each.name for each in FIELDS) - {*OPINIONS}
 TAKEN = FACTS | {"parser_version"}  # which says whether a mapping has read an answer

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import asdict
 
+from aegish_dist.core.metric import Metric
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.text import JsonObject, fingerprint_of
 from aegish_dist.opinions.policy import POLICY_PREFIX, Policy
@@ -35,9 +36,9 @@ AEGISH_TARGETS = Targets(
     1,
     MappingProxyType(
         {
-            "aegish_score": 0.85,
-            "malicious_detection_rate": 0.95,
-            "harmless_acceptance_rate": 0.90,
+            Metric.SCORE: 0.85,
+            Metric.DETECTION_RATE: 0.95,
+            Metric.ACCEPTANCE_RATE: 0.90,
         }
     ),
 )

@@ -13,6 +13,7 @@ from msgspec.structs import asdict, replace
 
 from aegish_dist.core.metric import LESS_IS_BETTER, TARGET_METRICS
 from aegish_dist.core.outcome import Outcome, OutcomeDetail, ScoredAnswer
+from aegish_dist.core.output import Action
 from aegish_dist.core.sample import MAX_COMMAND_CHARS, MAX_LABEL_CHARS, TrueLabel
 from aegish_dist.core.text import JsonObject, did_you_mean, escaped, known, printable
 from aegish_dist.errors import InputError, OpinionError
@@ -178,14 +179,11 @@ def _require_own_name(
         raise InputError(problem, field="name")
 
 
-_Action = Literal["ALLOW", "WARN", "BLOCK"]
-
-
 class _SuspicionFile(_Named, forbid_unknown_fields=True, kw_only=True):
     description: Annotated[str, Meta(max_length=1000)] = ""
     unreadable: Literal["allow", "warn", "block"] = "warn"
     unstated: Annotated[float, Meta(ge=0, le=1)] = STATED_CONFIDENCE.unstated
-    levels: dict[_Action, Level] = {}
+    levels: dict[Action, Level] = {}
 
 
 def read_suspicion_rule(path: Path) -> SuspicionRule:

@@ -14,7 +14,7 @@ from importlib.resources import files
 
 from msgspec import Struct, toml
 
-from aegish_dist.core.model import HTTP_FORMATS, RateHint
+from aegish_dist.core.model import HTTP_FORMATS, RateHint, WireFormat
 from aegish_dist.core.outcome import ErrorClass, StopKind, is_passing
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.verdict import Completion
@@ -150,7 +150,7 @@ class _KnownFailures(Struct, frozen=True, forbid_unknown_fields=True):
     statuses: dict[int, ErrorClass]
     filtered: _Signs
     quota: _Signs
-    of_batches: dict[str, dict[str, int]]
+    of_batches: dict[WireFormat, dict[str, int]]
 
 
 _KNOWN = toml.decode(files(__package__).joinpath("failures.toml").read_bytes(), type=_KnownFailures)

@@ -34,7 +34,7 @@ from aegish_dist.errors import ProviderError
 from aegish_dist.logs import get_logger
 from aegish_dist.providers import confinement, lenient, supervisor
 from aegish_dist.providers.failures import one_line
-from aegish_dist.providers.supervisor import MAX_OUTPUT_BYTES
+from aegish_dist.providers.supervisor import MAX_OUTPUT_BYTES, Ended
 
 log = get_logger(__name__)
 
@@ -49,6 +49,7 @@ LONGEST_REPORT_BYTES = 8 * MAX_OUTPUT_BYTES  # in JSON a byte may take six
 IDLE_S = 60.0  # seconds without a question after which a process is ended, at the next look
 LATEST_S = 10.0  # seconds after a deadline in which a supervisor ends its guard and reports
 ALWAYS_PASSED = ("PATH", "LANG")
+UNANSWERED = (Ended.DEADLINE, Ended.EARLY, Ended.SIZE)
 NOT_THERE = frozenset({ENOENT, EACCES, ENOEXEC, ENOTDIR, EPERM})
 NO_PROGRAM_CODES = (126, 127)  # of shells: a command that is not executable, or not found
 _TELLING = re.compile(r"error|exception|fatal|panic|not found|denied|no such", re.IGNORECASE)
@@ -57,7 +58,7 @@ _TELLING = re.compile(r"error|exception|fatal|panic|not found|denied|no such", r
 class GuardReport(Struct, frozen=True):
     """The end of a question, as a supervisor tells it."""
 
-    ended: str = ""  # as of `GuardProcess.answer`; empty: the guard was not started
+    ended: Ended | None = None  # None: the guard was not started
     exit: int | None = None  # exit code of a guard that is ended, below zero the signal
     errno: int | None = None  # why it was not started
     service_ms: float | None = None
@@ -122,8 +123,7 @@ class ProgramClient(Struct, frozen=True):
     def _line_of(self, report: GuardReport, number: str) -> dict[str, object] | None:
         """Return the document that answers a question in mode `lines`; None where none does."""
         line, ending, _ = report.output.partition("\n")
-        unanswered = not ending or report.ended in ("deadline", "early", "size")
-        if unanswered or self.program.mode == "once":
+        if not ending or report.ended in UNANSWERED or self.program.mode == "once":
             return None
         answer = dict(lenient.mapping(lenient.parse(line.encode(), self._masked)))
         if answer.pop("id", None) != number:
@@ -131,7 +131,8 @@ class ProgramClient(Struct, frozen=True):
         return answer
 
     def _of_run(self, report: GuardReport) -> str:
-        if (report.exit or 0) < 0 or report.ended != "exit" or self.program.mode == "lines":
+        by_signal = report.exit is not None and report.exit < 0
+        if by_signal or report.ended is not Ended.EXIT or self.program.mode == "lines":
             raise self._failure(report)
         text = self._text(report.output)
         if not text and report.exit:
@@ -145,25 +146,30 @@ class ProgramClient(Struct, frozen=True):
     def _failure(self, report: GuardReport) -> ProviderError:
         """Return the failure of a guard that gave no answer."""
         kind = ErrorClass.SERVER
+        words = "closed its output"
         match report:
             case GuardReport(errno=int() as errno):
-                kind = ErrorClass.NOT_FOUND if errno in NOT_THERE else kind
                 words = f"cannot be started: {self.program.command[0]}"
-            case GuardReport(ended="deadline"):
-                kind = ErrorClass.DEADLINE
-                words = f"gave no answer within {self.time_limit_s:g} s"
-            case GuardReport(ended="size"):
+                if errno in NOT_THERE:
+                    kind = ErrorClass.NOT_FOUND
+            case GuardReport(ended=Ended.SIZE):
                 return lenient.malformed(f"the program's output exceeds {MAX_OUTPUT_BYTES} bytes")
-            case GuardReport(ended="exit", exit=int() as code):
-                kind = ErrorClass.NOT_FOUND if code in NO_PROGRAM_CODES else kind
-                died = f"was ended by a signal: {signal.strsignal(-code)}" if code < 0 else ""
-                words = died or f"ended with exit code {code}"
-            case _:
-                words = "answered too early" if report.ended == "early" else "closed its output"
-        said = [line for line in self._text(report.errors).splitlines() if line.strip()]
-        telling = next(filter(_TELLING.search, reversed(said)), said[-1] if said else "")
-        words = one_line(f"the program {words}: {telling}".removesuffix(": "))
-        return ProviderError(words, error_class=kind)
+            case GuardReport(ended=Ended.DEADLINE):
+                words = f"gave no answer within {self.time_limit_s:g} s"
+                kind = ErrorClass.DEADLINE
+            case GuardReport(ended=Ended.EXIT, exit=int() as code):
+                words = f"ended with exit code {code}"
+                if code < 0:
+                    words = f"was ended by a signal: {signal.strsignal(-code)}"
+                if code in NO_PROGRAM_CODES:
+                    kind = ErrorClass.NOT_FOUND
+            case GuardReport(ended=Ended.EARLY):
+                words = "answered too early"
+        lines = [line for line in self._text(report.errors).splitlines() if line.strip()]
+        telling = [line for line in lines if _TELLING.search(line)] or lines
+        if telling:
+            words = f"{words}: {telling[-1]}"
+        return ProviderError(one_line(f"the program {words}"), error_class=kind)
 
     def _text(self, said: str) -> str:
         return clean_text(str(self._masked(said))).strip()
@@ -216,7 +222,7 @@ class _Pool:
         self._free = asyncio.Semaphore(program.processes)
         self._idle: list[tuple[float, Supervisor]] = []  # since when; the last is asked next
         self._ending: set[asyncio.Task[None]] = set()
-        passed = (os.environ.get(name, "") for name in program.pass_variables)
+        passed = [os.environ.get(name, "") for name in program.pass_variables]
         self.masks = [KeyMask(value) for value in passed if len(value) >= SHORT_KEY_CHARS]
 
     @asynccontextmanager
@@ -236,8 +242,10 @@ class _Pool:
 
     def end_idle(self, seconds: float) -> None:
         """End the processes that were asked nothing for so long."""
-        while self._idle and asyncio.get_running_loop().time() - self._idle[0][0] >= seconds:
-            self._end(self._idle.pop(0)[1])
+        now_s = asyncio.get_running_loop().time()
+        while self._idle and now_s - self._idle[0][0] >= seconds:
+            _, longest_idle = self._idle.pop(0)
+            self._end(longest_idle)
 
     def _end(self, supervisor: "Supervisor") -> None:
         ending = asyncio.create_task(supervisor.end())
@@ -262,17 +270,15 @@ def _hide_keys() -> None:
 
 def _require_outside(program: Program, hidden: Collection[str]) -> None:
     """Refuse paths in a folder that guards may not read: the program, and what it may write."""
-    files = [argument for argument in program.command if os.path.isabs(argument)]
+    paths = [argument for argument in program.command if os.path.isabs(argument)]
+    paths += program.writes
     for folder in hidden:
-        inside = [path for path in (*files, *program.writes) if _lies_in(path, folder)]
-        inside += [path for path in program.writes if os.path.realpath(path) == folder]
-        if inside:
-            words = f"cannot be started: {inside[0]} lies in {folder}, which no guard may read"
-            raise ProviderError(f"the program {words}", error_class=ErrorClass.NOT_FOUND)
-
-
-def _lies_in(path: str, folder: str) -> bool:
-    return confinement.is_below(os.path.realpath(path), folder)
+        for path in paths:
+            real = os.path.realpath(path)
+            written = path in program.writes
+            if confinement.is_below(real, folder) or (written and real == folder):
+                words = f"cannot be started: {path} lies in {folder}, which no guard may read"
+                raise ProviderError(f"the program {words}", error_class=ErrorClass.NOT_FOUND)
 
 
 class Supervisor(Struct, frozen=True):

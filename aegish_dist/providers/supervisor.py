@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from enum import StrEnum
 from typing import Any
 
 from aegish_dist.providers import confinement
@@ -28,6 +29,18 @@ PIECE_BYTES = KEPT_ERRORS = 2**16
 ORPHANS_S = 10.0  # longest time in which orphans are chased
 LAST_S = 0.2  # seconds in which a guard that closes its output may also end
 ALL_IT_MAY_SIGNAL = -1
+
+
+class Ended(StrEnum):
+    """How a guard's answer to a question ended."""
+
+    ANSWER = "answer"
+    EARLY = "early"  # answered before the guard could have read the question
+    EXIT = "exit"
+    DEADLINE = "deadline"
+    SIZE = "size"  # more output than is kept
+    CLOSED = "closed"  # the output was closed, and the guard lived on
+    WORKER = "worker"  # the worker is gone
 
 
 class Surroundings:
@@ -117,7 +130,8 @@ class GuardProcess:
         for pipe in (self._asks, *outputs):
             os.set_blocking(pipe.fileno(), False)
         self._open = {pipe.fileno(): pipe for pipe in outputs}
-        self._kept = {descriptor: bytearray() for descriptor in self._open}  # output, errors
+        # Of the output, then of the errors.
+        self._kept = {descriptor: bytearray() for descriptor in self._open}
         self.exit: int | None = None  # exit code, below zero the signal
         self.ended = False
 
@@ -138,13 +152,21 @@ class GuardProcess:
         self._send()
         ended = self._watch(began_s + question["time_limit_s"])
         service_ms = (time.monotonic() - began_s) * 1000
-        if ended != "answer":
+        if ended is not Ended.ANSWER:
             self.end()
-            if max(map(len, self._kept.values())) > MAX_OUTPUT_BYTES:  # it wrote that before
-                ended = "size"
-        texts = [kept.decode("utf-8", "replace") for kept in self._kept.values()]
-        report = {"ended": ended, "exit": self.exit, "service_ms": service_ms}
-        return {**report, "output": texts[0], "errors": texts[1][-KEPT_ERRORS:]}
+            if self._has_too_much():  # it wrote that before
+                ended = Ended.SIZE
+        output, errors = (kept.decode("utf-8", "replace") for kept in self._kept.values())
+        return {
+            "ended": ended,
+            "exit": self.exit,
+            "service_ms": service_ms,
+            "output": output,
+            "errors": errors[-KEPT_ERRORS:],
+        }
+
+    def _has_too_much(self) -> bool:
+        return any(len(kept) > MAX_OUTPUT_BYTES for kept in self._kept.values())
 
     def _send(self) -> None:
         """Write what the pipe takes now: some take 4 KiB, when the user has many pipes."""
@@ -155,12 +177,8 @@ class GuardProcess:
         if self._is_once and not self._unsent:
             self._asks.close()
 
-    def _watch(self, ends_s: float) -> str:
-        """Send and read until the guard answers; return `answer`, or why it has to be ended.
-
-        That is `early` (it answered before it could have read the question), `exit`, `deadline`,
-        `size`, `closed` (its output), or `worker`, which is gone.
-        """
+    def _watch(self, ends_s: float) -> Ended:
+        """Send and read until the guard answers, or has to be ended."""
         output = next(iter(self._kept))
         while (left_ms := (ends_s - time.monotonic()) * 1000) > 0:
             poller = select.poll()
@@ -170,10 +188,10 @@ class GuardProcess:
                 poller.register(self._asks, select.POLLOUT)
             ready = {descriptor for descriptor, _ in poller.poll(left_ms)}
             self._read(ready & self._open.keys())
-            if max(map(len, self._kept.values())) > MAX_OUTPUT_BYTES:
-                return "size"
+            if self._has_too_much():
+                return Ended.SIZE
             if not self._is_once and b"\n" in self._kept[output]:
-                return "early" if self._unsent else "answer"
+                return Ended.EARLY if self._unsent else Ended.ANSWER
             if self._unsent and self._asks.fileno() in ready:
                 self._send()
             closed = output not in self._open and not self._is_once
@@ -181,10 +199,10 @@ class GuardProcess:
                 select.select([self._surroundings.woken], [], [], LAST_S)
             self._reap()
             if self.exit is not None:
-                return "exit"
+                return Ended.EXIT
             if closed or 0 in ready:
-                return "closed" if closed else "worker"
-        return "deadline"
+                return Ended.CLOSED if closed else Ended.WORKER
+        return Ended.DEADLINE
 
     def _read(self, descriptors: Iterable[int]) -> bool:
         """Read a piece of each, and keep one byte above the limit; return whether there was one."""
@@ -247,9 +265,10 @@ def end_orphans(folder: str) -> None:
     """End what a killed supervisor left: the folder of its guards, and processes that know it."""
     word = f"{folder}/".encode()
     ends_s = time.monotonic() + ORPHANS_S
-    while (
-        orphans := [each for each, environ in _processes("environ") if word in environ]
-    ) and time.monotonic() < ends_s:
+    while time.monotonic() < ends_s:
+        orphans = [process for process, environ in _processes("environ") if word in environ]
+        if not orphans:
+            break
         _kill(orphans)
         time.sleep(0.01)
     if os.path.lexists(folder):
@@ -277,12 +296,14 @@ def _descendants() -> list[int]:
     """Return all processes below this one."""
     children: dict[int, list[int]] = {}
     for process, stat in _processes("stat"):
-        parent = int(stat.rpartition(b")")[2].split()[1])
+        # The name of a program stands in brackets and may hold anything.
+        _, _, facts = stat.rpartition(b")")
+        parent = int(facts.split()[1])
         children.setdefault(parent, []).append(process)
-    found = [os.getpid()]
-    for process in found:
-        found += children.get(process, [])
-    return found[1:]
+    descendants = children.get(os.getpid(), [])
+    for process in descendants:
+        descendants += children.get(process, [])
+    return descendants
 
 
 def _words(error: OSError, configuration: dict[str, Any]) -> str:

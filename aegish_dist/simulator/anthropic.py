@@ -2,12 +2,13 @@
 
 import time
 
+from aegish_dist.core.model import WireFormat
 from aegish_dist.core.text import JsonObject
 from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.errors import InputError
 from aegish_dist.simulator import dialect
 
-_WORDS = dialect.WORDS["anthropic"]
+_WORDS = dialect.WORDS[WireFormat.ANTHROPIC]
 ERRORS = _WORDS.errors
 KEY_HEADER = "x-api-key"
 KEY_SCHEME = ""

@@ -106,7 +106,7 @@ class DialectWords(Struct, frozen=True, forbid_unknown_fields=True):
 
 # By wire format.
 WORDS = toml.decode(
-    files(__package__).joinpath("dialects.toml").read_bytes(), type=dict[str, DialectWords]
+    files(__package__).joinpath("dialects.toml").read_bytes(), type=dict[WireFormat, DialectWords]
 )
 
 

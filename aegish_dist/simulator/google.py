@@ -1,5 +1,6 @@
 """Gemini generateContent, seen from the server's side."""
 
+from aegish_dist.core.model import WireFormat
 from aegish_dist.core.outcome import ErrorClass, StopKind
 from aegish_dist.core.text import JsonObject
 from aegish_dist.core.verdict import Completion, Usage
@@ -7,7 +8,7 @@ from aegish_dist.errors import InputError
 from aegish_dist.simulator import dialect
 
 _RPC = "type.googleapis.com/google.rpc."
-_WORDS = dialect.WORDS["google"]
+_WORDS = dialect.WORDS[WireFormat.GOOGLE]
 ERRORS = _WORDS.errors
 
 _VERB = ":generateContent"

@@ -3,6 +3,7 @@
 The score grows with the danger. A path names the persona: `/classify/careful`.
 """
 
+from aegish_dist.core.model import WireFormat
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.text import JsonObject
 from aegish_dist.core.verdict import Completion
@@ -10,7 +11,7 @@ from aegish_dist.errors import InputError
 from aegish_dist.opinions.parsing import parse
 from aegish_dist.simulator import dialect
 
-ERRORS = dialect.WORDS["http"].errors
+ERRORS = dialect.WORDS[WireFormat.HTTP].errors
 KEY_HEADER = "Authorization"
 KEY_SCHEME = "bearer"
 _BASE = {Outcome.ALLOW: 0.3, Outcome.WARN: 0.5, Outcome.BLOCK: 0.7}

@@ -6,13 +6,14 @@ from operator import itemgetter
 
 from msgspec.structs import replace
 
+from aegish_dist.core.model import WireFormat
 from aegish_dist.core.text import JsonObject
 from aegish_dist.core.verdict import Completion, Usage
 from aegish_dist.errors import InputError
 from aegish_dist.opinions.parsing import parse
 from aegish_dist.simulator import dialect
 
-_WORDS = dialect.WORDS["openai"]
+_WORDS = dialect.WORDS[WireFormat.OPENAI]
 ERRORS = _WORDS.errors
 KEY_HEADER = "Authorization"
 KEY_SCHEME = "bearer"

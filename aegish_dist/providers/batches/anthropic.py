@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from yarl import URL
 
 from aegish_dist.core.batches import BatchLimits, BatchRequest, Unanswered
+from aegish_dist.core.model import WireFormat
 from aegish_dist.core.verdict import Completion
 from aegish_dist.providers import failures, lenient
 from aegish_dist.providers.batches.transfer import Batch, BatchClient, Wording
@@ -59,7 +60,7 @@ class AnthropicBatches(BatchClient):
         if kind != "errored":
             raise lenient.malformed("the result holds neither a message nor an error")
         error_type = lenient.text(result, "error", "error", "type") or ""
-        status = failures.OF_BATCHES["anthropic"].get(error_type, 500)
+        status = failures.OF_BATCHES[WireFormat.ANTHROPIC].get(error_type, 500)
         return failures.settle(status, result.get("error"), {})
 
 

@@ -8,6 +8,7 @@ import aiohttp
 from yarl import URL
 
 from aegish_dist.core.batches import BatchLimits, BatchRequest, Unanswered
+from aegish_dist.core.model import WireFormat
 from aegish_dist.core.verdict import Completion
 from aegish_dist.providers import failures, lenient
 from aegish_dist.providers.batches.transfer import Batch, FileBatchClient, Wording, checked_name
@@ -100,7 +101,7 @@ class GoogleBatches(FileBatchClient):
             return self._decode(line.get("response"), {})
         status = lenient.count(error, "code") or 0
         if not 400 <= status < 600:
-            status = failures.OF_BATCHES["google"].get(str(status), 500)
+            status = failures.OF_BATCHES[WireFormat.GOOGLE].get(str(status), 500)
         if status == 429:
             # The word by which a live failure is known to be Google's.
             error = {"status": "RESOURCE_EXHAUSTED", **error}

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from yarl import URL
 
 from aegish_dist.core.batches import BatchLimits, BatchRequest, Unanswered
+from aegish_dist.core.model import WireFormat
 from aegish_dist.core.verdict import Completion
 from aegish_dist.providers import failures, lenient
 from aegish_dist.providers.batches.transfer import Batch, FileBatchClient, Wording, checked_name
@@ -93,7 +94,7 @@ class OpenAIBatches(FileBatchClient):
         if not error:
             raise lenient.malformed("the result holds neither a response nor an error")
         code = lenient.text(error, "code") or ""
-        status = failures.OF_BATCHES["openai"].get(code, 502)
+        status = failures.OF_BATCHES[WireFormat.OPENAI].get(code, 502)
         return failures.settle(status, {"error": error}, headers)
 
 
