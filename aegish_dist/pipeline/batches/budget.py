@@ -83,18 +83,22 @@ def committed_usd(session: Session, run: Run) -> dict[str, Decimal]:
 def _committed(
     spent: Mapping[str, Decimal], totals: Mapping[str, BatchTotals]
 ) -> dict[str, Decimal]:
-    expected = {name: each.expected_usd or Decimal(0) for name, each in totals.items()}
-    return {name: cost + expected.get(name, 0) for name, cost in spent.items()}
+    committed = dict(spent)
+    for model, total in totals.items():
+        if model in committed:
+            committed[model] += total.expected_usd or 0
+    return committed
 
 
 def _budget(session: Session, run: Run, spec: ModelSpec, room_usd: Decimal | None) -> BatchBudget:
-    if (prompt := run.prompt_of(spec.id)) is None or run.parameters is None:
+    prompt = run.prompt_of(spec.id)
+    if prompt is None or run.parameters is None:
         raise StoreError(f"run {run.run_id} was imported: its models cannot be asked")
     return BatchBudget(
         room_usd=room_usd,
         price=spec.batch_price,
         fixed_characters=fixed_characters(prompt),
-        answer_tokens=(ANSWER_TOKENS if room_usd is None else run.parameters.max_output_tokens),
+        answer_tokens=ANSWER_TOKENS if room_usd is None else run.parameters.max_output_tokens,
         usage=usage_of_answers(session, run.run_id, spec.id),
     )
 
@@ -107,5 +111,10 @@ def _room_now(session: Session, run: Run, model: str) -> Decimal | None:
 
 def _room(run: Run, model: str, committed: Mapping[str, Decimal]) -> Decimal | None:
     """Return the caps less what is spent or bound in open batches; None without a cap."""
-    used = zip(run.caps, (sum(committed.values()), committed[model]), strict=True)
-    return min((cap - usd for cap, usd in used if cap is not None), default=None)
+    cap, model_cap = run.caps
+    rooms = []
+    if cap is not None:
+        rooms.append(cap - sum(committed.values()))
+    if model_cap is not None:
+        rooms.append(model_cap - committed[model])
+    return min(rooms, default=None)

@@ -89,10 +89,10 @@ class BatchKeeper:
             except Exception:
                 pause_s = RETRY_AFTER_BUG_S
                 log.exception("looking_for_batches_failed", retry_in_s=pause_s)
-            waits = [asyncio.ensure_future(each.wait()) for each in (stopping, self._changed)]
+            waits = [asyncio.create_task(event.wait()) for event in (stopping, self._changed)]
             await asyncio.wait(waits, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
-            for each in waits:
-                each.cancel()
+            for wait in waits:
+                wait.cancel()
         if under_way := self._under_way():
             await asyncio.wait(under_way)
 
@@ -102,8 +102,10 @@ class BatchKeeper:
         self._changed.set()
 
     def _under_way(self) -> list[asyncio.Task[None]]:
-        steps = [task for _, task in self._steps.values()]
-        return [*steps, *([self._planning] if self._planning else [])]
+        tasks = [step for _, step in self._steps.values()]
+        if self._planning is not None:
+            tasks.append(self._planning)
+        return tasks
 
     @property
     def busy(self) -> bool:
@@ -116,39 +118,48 @@ class BatchKeeper:
 
     async def _look(self) -> bool:
         """Begin what is due; return whether there is, or was, anything to do."""
-        context = self._context
-        due, wanted = await context.ask(
+        due, wanted = await self._context.ask(
             lambda session: (models_of_due_batches(session), models_to_plan(session))
         )
-        due, wanted = self._callable(due), self._callable(wanted)
+        due = self._callable(due)
+        wanted = self._callable(wanted)
         await self._end_cancelled()
         providers: defaultdict[str, list[int]] = defaultdict(list)
-        for each in due:
-            providers[str(origin(each.destination.base_url))].append(each.run_model_id)
+        for model in due:
+            provider = str(origin(model.destination.base_url))
+            providers[provider].append(model.run_model_id)
         for provider, keys in providers.items():
-            if (free := self._slots.left(provider)) > 0:
-                for batch in await context.ask(
-                    take_due, keys, context.worker, context.pace.lease_s, free
-                ):
-                    self._slots.hold(provider, batch.id)
-                    step = asyncio.create_task(self._advance(batch, provider))
-                    self._steps[batch.id] = (batch, step)
+            await self._take(provider, keys)
         if self._planning is None or self._planning.done():
-            ready = [m for m in wanted if self._plan_at.get(m.run_model_id, 0) < monotonic()]
+            now_s = monotonic()
+            ready = [model for model in wanted if self._plan_at.get(model.run_model_id, 0) < now_s]
             if ready:
                 self._planning = asyncio.create_task(self._plan(ready))
         return bool(due or wanted or self._under_way())
 
+    async def _take(self, provider: str, keys: list[int]) -> None:
+        """Take as many due batches of a provider as may be moved beside those under way."""
+        free = self._slots.left(provider)
+        if free <= 0:
+            return
+        context = self._context
+        lease_s = context.pace.lease_s
+        for batch in await context.ask(take_due, keys, context.worker, lease_s, free):
+            self._slots.hold(provider, batch.id)
+            step = asyncio.create_task(self._advance(batch, provider))
+            self._steps[batch.id] = (batch, step)
+
     async def _end_cancelled(self) -> None:
         """End the steps of runs that were cancelled since; the next step of a batch knows it."""
-        since = [
-            batch.id
-            for batch, _ in self._steps.values()
-            if batch.held is not RunPause.CANCELLED and batch.state is not BatchState.PLANNED
-        ]
-        for key in await self._context.ask(cancelled_among, since) if since else ():
-            if (found := self._steps.get(key)) is not None:
-                batch, step = found
+        asked = []
+        for batch, _ in self._steps.values():
+            if batch.held is not RunPause.CANCELLED and batch.state is not BatchState.PLANNED:
+                asked.append(batch.id)
+        if not asked:
+            return
+        for key in await self._context.ask(cancelled_among, asked):
+            if key in self._steps:
+                batch, step = self._steps[key]
                 step.cancel()
                 await asyncio.wait([step])
                 with suppress(BatchTakenError):
@@ -156,17 +167,15 @@ class BatchKeeper:
 
     def _callable(self, models: list[BatchingModel]) -> list[BatchingModel]:
         credentials = self._credentials.now()
-        return [
-            each
-            for each in models
-            if self._serves(each.queue) and credentials.refusal(each.destination) is None
-        ]
+        served = [model for model in models if self._serves(model.queue)]
+        return [model for model in served if credentials.refusal(model.destination) is None]
 
     async def _advance(self, batch: TakenBatch, provider: str) -> None:
         try:
-            found = await self._open(batch.run_id, batch.model)
-            if found is not None:
-                await advance(self._context, batch, found[1], found[0].spec)
+            opened = await self._open(batch.run_id, batch.model)
+            if opened is not None:
+                assignment, client = opened
+                await advance(self._context, batch, client, assignment.spec)
             self._plan_at.pop(batch.run_model_id, None)
         except StoreUnusableError as error:
             log.warning("batch_waits_for_database", batch=batch.id, problem=str(error))
@@ -180,15 +189,18 @@ class BatchKeeper:
 
     async def _open(self, run_id: str, model: str) -> tuple[Assignment, BatchClient] | None:
         """Return a model of a run and the client of its batches; None when the run is gone."""
-        found = await self._context.ask(load_assignment, run_id, model)
-        if found is None:
+        assignment = await self._context.ask(load_assignment, run_id, model)
+        if assignment is None:
             return None
-        key = self._credentials.now().key(found.spec.destination)
-        return found, self._open_client(found.spec, found.prompt, found.parameters, key)
+        spec = assignment.spec
+        key = self._credentials.now().key(spec.destination)
+        client = self._open_client(spec, assignment.prompt, assignment.parameters, key)
+        return assignment, client
 
     async def _plan(self, models: list[BatchingModel]) -> None:
         for model in models:
-            began, planned = monotonic(), 0
+            began_s = monotonic()
+            planned = 0
             try:
                 planned = await self._plan_model(model)
             except StoreUnusableError as error:
@@ -197,17 +209,26 @@ class BatchKeeper:
                 log.warning("batch_not_planned", model=model.model, problem=str(error))
             except Exception:
                 log.exception("planning_batches_failed", model=model.model)
-            # Look less and less often for missing items of a model that has none.
-            key, took_s, pace = model.run_model_id, monotonic() - began, self._context.pace
-            empty = self._empty_plans[key] = 0 if planned else self._empty_plans.get(key, 0) + 1
-            pause_s = pace.after_failures_s(empty) if empty else 0.0
-            self._plan_at[key] = monotonic() + max(pause_s, took_s / PLANNING_SHARE)
+            took_s = monotonic() - began_s
+            pause_s = self._pause_s(model.run_model_id, planned)
+            self._plan_at[model.run_model_id] = monotonic() + max(pause_s, took_s / PLANNING_SHARE)
+
+    def _pause_s(self, run_model_id: int, planned: int) -> float:
+        """Return the pause until a model's next plan, longer each time that nothing is missing."""
+        if planned:
+            self._empty_plans.pop(run_model_id, None)
+            return 0.0
+        empty = self._empty_plans.get(run_model_id, 0) + 1
+        self._empty_plans[run_model_id] = empty
+        return self._context.pace.after_failures_s(empty)
 
     async def _plan_model(self, model: BatchingModel) -> int:
-        found = await self._open(model.run_id, model.model)
-        if found is None:
+        opened = await self._open(model.run_id, model.model)
+        if opened is None:
             return 0
-        (assignment, client), pace, planned = found, self._context.pace, 0
+        assignment, client = opened
+        planned = 0
+        pace = self._context.pace
         while await self._context.ask(plan_batch, model, assignment.spec, client, pace):
             planned += 1
         return planned
@@ -229,8 +250,8 @@ def plan_batch(
     budget = batch_budget(session, run, spec)
     with closing(batchable_items(session, run.run_id, run_model_id)) as missing:
         sized = (
-            (each.item, client.size(each, token), budget.request_usd(each.command))
-            for each in missing
+            (request.item, client.size(request, token), budget.request_usd(request.command))
+            for request in missing
         )
         items, usd, short_of_money = next_batch(sized, client.limits, budget.room_usd)
     if not items:

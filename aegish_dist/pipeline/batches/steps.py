@@ -37,7 +37,7 @@ from aegish_dist.core.batches import (
 from aegish_dist.core.model import ModelSpec, cost_usd
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.run import BatchState, RunPause
-from aegish_dist.core.text import known
+from aegish_dist.core.text import JsonObject, known
 from aegish_dist.core.verdict import CallError, Completion, Item, Verdict
 from aegish_dist.db.batches import (
     FAILED_AS_A_WHOLE,
@@ -183,11 +183,12 @@ class BatchStep(Struct, frozen=True):
                 await self.context.failed(batch, error, asked_s)
 
     async def renew_lease(self) -> None:
-        lease_s, worker = self.context.pace.lease_s, self.context.worker
+        context = self.context
+        lease_s = context.pace.lease_s
         while True:
             await asyncio.sleep(lease_s / 3)
             with suppress(StoreUnusableError):
-                if not await self.context.ask(renew_lease, self.batch.id, worker, lease_s):
+                if not await context.ask(renew_lease, self.batch.id, context.worker, lease_s):
                     return
 
     async def _write(self, **values: object) -> None:
@@ -203,7 +204,8 @@ class BatchStep(Struct, frozen=True):
         That this is being tried is committed first. Whatever happens before the provider's name is
         committed leaves the batch `creating`, where it is looked for before it is created again.
         """
-        batch, pace = self.batch, self.context.pace
+        batch = self.batch
+        pace = self.context.pace
         if batch.held is RunPause.PAUSED:
             await self._give_back(pace.longest_s)
             return
@@ -216,7 +218,9 @@ class BatchStep(Struct, frozen=True):
         except ProviderError as error:
             unknown = may_exist(error.status)
             log.warning("batch_not_created", batch=batch.id, model=batch.model, unknown=unknown)
-            values = {} if unknown else {"state": BatchState.PLANNED.value, "creating_at": None}
+            values: JsonObject = {}
+            if not unknown:
+                values = {"state": BatchState.PLANNED.value, "creating_at": None}
             await self.context.failed(batch, error, error.retry_after_s, **values)
             return
         await self._named(name, pace.first_s)
@@ -249,15 +253,16 @@ class BatchStep(Struct, frozen=True):
 
         Lists of providers lag: that nothing is found counts only some minutes after the attempt.
         """
-        batch, pace = self.batch, self.context.pace
-        found = await self.client.find(batch.token, batch.requests, batch.begun_at)
-        wanted = [name for name in found if name not in batch.refused_names]
-        known = await self.context.ask(known_names, wanted)
-        names = [name for name in wanted if name not in known]
+        batch = self.batch
+        pace = self.context.pace
+        listed = await self.client.find(batch.token, batch.requests, batch.begun_at)
+        wanted = [name for name in listed if name not in batch.refused_names]
+        taken = await self.context.ask(known_names, wanted)
+        names = [name for name in wanted if name not in taken]
         if names:
             log.info("batch_adopted", batch=batch.id, model=batch.model, candidates=len(names))
             await self._named(names[0], 0, adopted=True)
-        elif not all(known.values()):
+        elif not all(taken.values()):
             # Another batch of ours took one of them for its own: it may be this one, and is left.
             await self._give_back(pace.next_poll_s(batch.creating_s), failures=0)
         elif batch.creating_s >= pace.certain_s:
@@ -278,9 +283,14 @@ class BatchStep(Struct, frozen=True):
             return
         if refusal is not None and not report.ended:
             raise refusal
+        state = BatchState.IN_PROGRESS
+        due_in_s = self.context.pace.next_poll_s(self.batch.submitted_s)
+        if report.ended:
+            state = BatchState.COLLECTING
+            due_in_s = 0.0
         await self._give_back(
-            0.0 if report.ended else self.context.pace.next_poll_s(self.batch.submitted_s),
-            state=(BatchState.COLLECTING if report.ended else BatchState.IN_PROGRESS).value,
+            due_in_s,
+            state=state.value,
             failures=0,
             counts=_counts(report),
             problem=problem_text(report.problem),
@@ -315,7 +325,8 @@ class BatchStep(Struct, frozen=True):
 
         After a break it is begun again: verdicts that are stored stay, and the counts are new.
         """
-        batch, name = self.batch, str(self.batch.provider_name)
+        batch = self.batch
+        name = str(batch.provider_name)
         asked = await self.context.ask(requests_of, batch.id)
         commands = {request.item: request.command for request in asked}
         reader = ResultReader(batch.token, commands.keys())
@@ -346,17 +357,19 @@ class BatchStep(Struct, frozen=True):
     ) -> bool:
         """Store the answers as they come; return whether the results have an end."""
         group: list[tuple[BatchItem, Verdict]] = []
-        size, ends = 0, True
+        size = 0
+        ends = True
         try:
             async for result in self.client.results(name, self.batch.requests):
-                found = reader.read(result)
-                if found is not None:
-                    item, completion = found
+                answer = reader.read(result)
+                if answer is not None:
+                    item, completion = answer
                     group.append((item, self._answered(completion, commands[item])))
                     size += len(completion.text or "")
                 if len(group) == GROUP or size > GROUP_CHARACTERS:
                     await self._store(group)
-                    group, size = [], 0
+                    group = []
+                    size = 0
         except ProviderError:
             if group:  # paid for, whatever is wrong behind them
                 await self._store(group)
@@ -376,7 +389,14 @@ class BatchStep(Struct, frozen=True):
     def _refused(self, error: ProviderError) -> Verdict:
         """Return the verdict of a request that the provider refused, as of a live one."""
         kind = ErrorClass(error.error_class)
-        call = CallError(1, kind, error.status, error.retry_after_s, str(error), datetime.now(UTC))
+        call = CallError(
+            attempt=1,
+            error_class=kind,
+            status=error.status,
+            retry_after_s=error.retry_after_s,
+            message=str(error),
+            at=datetime.now(UTC),
+        )
         lost = Verdict(Outcome.API_ERROR, None, kind)
         return self._signed(lost, call_errors=(call,))
 
@@ -385,29 +405,28 @@ class BatchStep(Struct, frozen=True):
 
     async def _store(self, verdicts: Sequence[tuple[BatchItem, Verdict]]) -> None:
         batch = self.batch
-        keyed = [
-            (VerdictKey(batch.run_model_id, item.sample_key, item.epoch, item.generation), verdict)
-            for item, verdict in verdicts
-        ]
-        began = monotonic()
+        keyed = []
+        for item, verdict in verdicts:
+            key = VerdictKey(batch.run_model_id, item.sample_key, item.epoch, item.generation)
+            keyed.append((key, verdict))
+        began_s = monotonic()
         new = await self.context.ask(insert_verdicts, keyed)
         if self.context.work is not None and new:  # results that break off are read once more
             group = [(batch.model, verdict) for _, verdict in verdicts]
-            self.context.work.stored(group, monotonic() - began)
+            self.context.work.stored(group, monotonic() - began_s)
 
     async def _refuse(self) -> None:
         """Give up an adopted batch whose results are those of another one, and look on."""
         batch = self.batch
         log.warning("foreign_batch_refused", batch=batch.id, model=batch.model)
+        refused = sorted({*batch.refused_names, str(batch.provider_name)})
         await self._give_back(
             0,
             state=BatchState.CREATING.value,
             provider_name=None,
             submitted_at=None,
             adopted=False,
-            refused_names=[
-                {"name": name} for name in sorted({*batch.refused_names, str(batch.provider_name)})
-            ],
+            refused_names=[{"name": name} for name in refused],
             counts={},
         )
 
@@ -416,9 +435,11 @@ class BatchStep(Struct, frozen=True):
         if not reader.refused:
             return
         if await self.context.ask(has_answers, self.batch.run_model_id):
-            await self._store([(i, self._refused(error)) for i, error in reader.refused.items()])
+            refused = [(item, self._refused(error)) for item, error in reader.refused.items()]
+            await self._store(refused)
         else:
-            reader.problems.update((item, str(error)) for item, error in reader.refused.items())
+            for item, error in reader.refused.items():
+                reader.problems[item] = str(error)
 
     async def _end(self, reader: ResultReader) -> None:
         """Settle all items, ask those live whose time it is, and end the batch, in this order."""
@@ -428,10 +449,10 @@ class BatchStep(Struct, frozen=True):
             # What went wrong with all alike is the account's or the host's, and gives no item up.
             await self.context.ask(settle_items, batch.id, reader.problems)
         if batch.held is None:  # else `resume` publishes them
-            live = await self.context.ask(live_items_of, batch.id)
-            items = [
-                Item(batch.run_id, batch.model, i.sample_key, i.epoch, i.generation) for i in live
-            ]
+            items = []
+            for item in await self.context.ask(live_items_of, batch.id):
+                place = item.sample_key, item.epoch, item.generation
+                items.append(Item(batch.run_id, batch.model, *place))
             if items and await self._may_cost():
                 await self.context.publish(items)
                 number = len(items)
@@ -447,20 +468,21 @@ class BatchStep(Struct, frozen=True):
 
     def _close(self, session: Session, reader: ResultReader, *, failed: bool) -> None:
         free_items(session, self.batch.id, refunded=1 if failed else 0)
-        give_back(
-            session,
-            self.batch,
-            self.context.worker,
-            0,
-            state=BatchState.ENDED.value,
-            ended_at=func.now(),
-            failures=0,
-            counts={**reader.numbers(), **({FAILED_AS_A_WHOLE: True} if failed else {})},
-            **({} if failed else {"problem": None}),
-        )
+        values: JsonObject = {
+            "state": BatchState.ENDED.value,
+            "ended_at": func.now(),
+            "failures": 0,
+            "counts": dict(reader.numbers()),
+        }
+        if failed:
+            values["counts"][FAILED_AS_A_WHOLE] = True
+        else:
+            values["problem"] = None
+        give_back(session, self.batch, self.context.worker, 0, **values)
 
 
 def _counts(report: BatchReport) -> dict[str, int]:
-    failed_whole = report.ended and report.problem is not None
-    numbers = {SUCCEEDED: report.succeeded, "failed": report.failed}
-    return known(numbers | {FAILED_AS_A_WHOLE: True if failed_whole else None})
+    counts = known({SUCCEEDED: report.succeeded, "failed": report.failed})
+    if report.ended and report.problem is not None:
+        counts[FAILED_AS_A_WHOLE] = True
+    return counts
