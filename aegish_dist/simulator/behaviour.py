@@ -3,8 +3,9 @@
 import heapq
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from itertools import count
+from operator import attrgetter
 from statistics import fmean
 
 from msgspec import Struct
@@ -41,30 +42,25 @@ from aegish_dist.simulator.personas import (
     persona_for,
 )
 
+# Records by command and, in their order, by epoch.
+Recorded = dict[str, dict[int, VerdictRecord]]
+
 
 class Replay:
     """Recorded verdicts by model and command; of several generations the last one counts."""
 
     def __init__(self, recordings: Iterable[VerdictRecord]) -> None:
-        latest: dict[tuple[str, str, int], VerdictRecord] = {}
-        for recording in recordings:
-            key = (recording.model, recording.command, recording.epoch)
-            known = latest.get(key)
-            if known is None or recording.generation >= known.generation:
-                latest[key] = recording
-        self._models: dict[str, dict[str, list[VerdictRecord]]] = {}
-        for recording in sorted(latest.values(), key=lambda recording: recording.epoch):
-            takes = self._models.setdefault(recording.model, {})
-            takes.setdefault(recording.command, []).append(recording)
+        self._models: dict[str, Recorded] = {}
+        for recording in sorted(recordings, key=attrgetter("epoch", "generation")):
+            commands = self._models.setdefault(recording.model, {})
+            takes = commands.setdefault(recording.command, {})
+            takes[recording.epoch] = recording
 
     def __bool__(self) -> bool:
         return bool(self._models)
 
-    def of(self, model: str) -> Mapping[str, Sequence[VerdictRecord]]:
-        """Return what was recorded of an id, or of the longest that ends with it after a slash.
-
-        That is by command the records in the order of their epochs.
-        """
+    def of(self, model: str) -> Recorded:
+        """Return what was recorded of an id, or of the longest that ends with it after a slash."""
         if model in self._models:
             return self._models[model]
         matches = [known for known in self._models if known.endswith(f"/{model}")]
@@ -112,6 +108,9 @@ class TokenBucket:
         return Allowance(int(self.limit.requests_per_minute), int(self._tokens), full_in_s)
 
 
+MAX_PLACES = 100_000
+
+
 class Places:
     """Calls at work, each in a place, and the queue behind them, by the clock of its caller.
 
@@ -122,9 +121,10 @@ class Places:
 
     def __init__(self, capacity: Capacity, latency: Callable[[float], float]) -> None:
         self._longest_s = capacity.longest_queue_s
-        self._mean_s = fmean(latency((n + 0.5) / 1000) for n in range(1000))
+        quantiles = [(number + 0.5) / 1000 for number in range(1000)]
+        self._mean_s = fmean(map(latency, quantiles))
         needed = math.ceil(capacity.per_second * self._mean_s)
-        places = min(max(1, needed), 100_000)
+        places = min(max(1, needed), MAX_PLACES)
         self._held_s = places / capacity.per_second  # mean of all calls
         self._free_at_s = [-math.inf] * places
 
@@ -190,13 +190,12 @@ class SimulatedModel:
         fault = self._next_fault(command)
         if fault is Fault.HANG:
             return Response(None, fault)
-        if fault in REFUSALS:
-            wait_s = None
-            if fault is Fault.RATE_LIMIT and self.faults.retry_after_s != "absent":
-                wait_s = self.faults.retry_after_s
-            error = ErrorAnswer(REFUSALS[fault], retry_after_s=wait_s)
-            return Response(error, fault)
-        return self.answer(chat, command, fault)
+        if fault not in REFUSALS:
+            return self.answer(chat, command, fault)
+        wait_s = None
+        if fault is Fault.RATE_LIMIT and self.faults.retry_after_s != "absent":
+            wait_s = self.faults.retry_after_s
+        return Response(ErrorAnswer(REFUSALS[fault], retry_after_s=wait_s), fault)
 
     def answer(self, chat: ChatRequest, command: str, fault: Fault | None = None) -> Response:
         """Answer a request, live or of a batch, perhaps with a fault that leaves an answer."""
@@ -226,7 +225,7 @@ class SimulatedModel:
     def _replayed(
         self, chat: ChatRequest, command: str, fault: Fault | None, delay_s: float
     ) -> Response:
-        takes = self._recorded.get(command) if self._recorded else None
+        takes = list((self._recorded or {}).get(command, {}).values())
         if not takes:
             message = f"no recording of model {chat.model} for this command"
             return Response(ErrorAnswer(ErrorClass.NOT_FOUND, message))

@@ -30,21 +30,24 @@ Fault = StrEnum(
     "EMPTY CONTENT_FILTER TOKEN_LIMIT",
 )
 # Class of the error that answers a call with such a fault.
-REFUSALS = {
-    "rate_limit": ErrorClass.RATE_LIMIT,
-    "server_error": ErrorClass.SERVER,
-    "overloaded": ErrorClass.OVERLOADED,
-    "auth": ErrorClass.AUTH,
-    "quota": ErrorClass.QUOTA,
-    "not_found": ErrorClass.NOT_FOUND,
+REFUSALS: Mapping[Fault | None, ErrorClass] = {
+    Fault.RATE_LIMIT: ErrorClass.RATE_LIMIT,
+    Fault.SERVER_ERROR: ErrorClass.SERVER,
+    Fault.OVERLOADED: ErrorClass.OVERLOADED,
+    Fault.AUTH: ErrorClass.AUTH,
+    Fault.QUOTA: ErrorClass.QUOTA,
+    Fault.NOT_FOUND: ErrorClass.NOT_FOUND,
 }
-_STATUS_WORDS = {
-    "401": "auth",
-    "404": "not_found",
-    "429": "rate_limit",
-    "500": "server_error",
-    "503": "overloaded",
-    "529": "overloaded",
+# What a word of a script stands for, in the order in which an error names them.
+_SCRIPT: Mapping[str, Fault | None] = {
+    "ok": None,
+    **{fault.value: fault for fault in Fault},
+    "401": Fault.AUTH,
+    "404": Fault.NOT_FOUND,
+    "429": Fault.RATE_LIMIT,
+    "500": Fault.SERVER_ERROR,
+    "503": Fault.OVERLOADED,
+    "529": Fault.OVERLOADED,
 }
 
 
@@ -88,16 +91,11 @@ def pick(chances: Mapping[F, float], luck: float) -> F | None:
 
 def parse_script(words: Iterable[str | int]) -> list[Fault | None]:
     """Read a script: `ok`, the name of a fault, or a status such as `429`, for each call."""
-    script: list[Fault | None] = []
+    script = []
     for word in map(str, words):
-        name = _STATUS_WORDS.get(word, word)
-        if name in set(Fault):
-            script.append(Fault(name))
-        elif name == "ok":
-            script.append(None)
-        else:
-            known = ", ".join(("ok", *Fault, *_STATUS_WORDS))
-            raise InputError(f"'{name}' is not one of {known}")
+        if word not in _SCRIPT:
+            raise InputError(f"'{word}' is not one of {', '.join(_SCRIPT)}")
+        script.append(_SCRIPT[word])
     return script
 
 

@@ -36,10 +36,10 @@ def main(persona: str = "careful", mode: str = "once") -> None:
     documents = sys.stdin if mode == "lines" else [sys.stdin.read()]
     for document in documents:
         asked = json.loads(document)
-        repeated = {"id": asked["id"]} if "id" in asked else {}
-        line = json.dumps(repeated | answer(asked, persona))
-        sys.stdout.write(f"{line}\n")
-        sys.stdout.flush()
+        answered = answer(asked, persona)
+        if "id" in asked:
+            answered = {"id": asked["id"], **answered}
+        print(json.dumps(answered), flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -51,34 +51,41 @@ def draw(seed: int, *coordinates: str) -> Draws:
 
 
 # Distributions by name: their numbers, all in seconds but sigma, and their quantiles.
-_LAWS: dict[str, tuple[tuple[str, ...], Callable[..., float]]] = {
-    "constant": (("SECONDS",), lambda _quantile, seconds: seconds),
-    "uniform": (("LOW", "HIGH"), lambda quantile, low, high: low + (high - low) * quantile),
-    "lognormal": (
-        ("MEDIAN", "SIGMA"),
+class _Law(NamedTuple):
+    form: str  # as it is typed: the name and its numbers
+    quantile: Callable[..., float]
+
+    @property
+    def numbers(self) -> int:
+        return self.form.count(",") + 1
+
+
+_LAWS = {
+    "constant": _Law("constant:SECONDS", lambda _quantile, seconds: seconds),
+    "uniform": _Law("uniform:LOW,HIGH", lambda quantile, low, high: low + (high - low) * quantile),
+    "lognormal": _Law(
+        "lognormal:MEDIAN,SIGMA",
         lambda quantile, median, sigma: median * math.exp(sigma * _NORMAL.inv_cdf(quantile)),
     ),
-    "exponential": (("MEAN",), lambda quantile, mean: -mean * math.log1p(-quantile)),
+    "exponential": _Law("exponential:MEAN", lambda quantile, mean: -mean * math.log1p(-quantile)),
 }
 
 
 def parse_latency(text: str) -> Callable[[float], float]:
     """Read a distribution such as `lognormal:0.8,0.4`; return its quantiles in seconds."""
-    law, _, rest = text.partition(":")
-    law = law.strip()
-    names, quantiles = _LAWS.get(law, ((), None))
+    name, _, rest = text.partition(":")
+    law = _LAWS.get(name.strip())
     try:
         numbers = [float(part) for part in rest.split(",")]
     except ValueError:
         numbers = []
     finite = all(0 <= number < math.inf for number in numbers)
-    if quantiles is None or len(numbers) != len(names) or not finite:
-        forms = [f"{known}:{','.join(names)}" for known, (names, _) in _LAWS.items()]
-        laws = " or ".join(forms)
-        raise InputError(f"latency '{text}' is not {laws}, with finite numbers of 0 or more")
-    if law == "uniform" and numbers[0] > numbers[1]:
+    if law is None or len(numbers) != law.numbers or not finite:
+        forms = " or ".join(known.form for known in _LAWS.values())
+        raise InputError(f"latency '{text}' is not {forms}, with finite numbers of 0 or more")
+    if law is _LAWS["uniform"] and numbers[0] > numbers[1]:
         raise InputError(f"latency '{text}': the lower end is above the upper end")
-    return lambda quantile: quantiles(quantile, *numbers)
+    return lambda quantile: law.quantile(quantile, *numbers)
 
 
 NO_LATENCY = "constant:0"

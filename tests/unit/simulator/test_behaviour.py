@@ -28,8 +28,8 @@ def record(model: str, text: str | None, command: str = "ls", **facts: Any) -> V
 
 
 def texts(replay: Replay, model: str, command: str = "ls") -> list[str | None]:
-    takes = replay.of(model).get(command, ())
-    return [take.completion for take in takes]
+    takes = replay.of(model).get(command, {})
+    return [take.completion for take in takes.values()]
 
 
 def test_a_model_is_found_by_what_follows_a_slash() -> None:
