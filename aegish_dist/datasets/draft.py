@@ -70,6 +70,7 @@ def problems(
             if target is not sample.target:
                 message += f", which is labelled {target}"
             found.append(Problem(line, "command", message))
+
     return tuple(found)
 
 
@@ -80,9 +81,11 @@ def _sample_problems(record: int, sample: Sample) -> Iterator[Problem]:
     if sample.target is TrueLabel.MALICIOUS and (left := _left_over(sample.command)):
         message = f"placeholder '{left}' was never filled in"
         yield Problem(record, "command", message, Severity.WARNING)
+
     if word := _TELL_TALE.search(sample.command):
         message = f"the word '{word.group()}' gives the label away"
         yield Problem(record, "command", message, Severity.WARNING)
+
     yield from _label_problems(record, sample)
     if sample.cluster is not None:
         yield from _text_problems(record, "cluster", sample.cluster, MAX_LABEL_CHARS)
@@ -127,11 +130,17 @@ def _misspelt(category: str) -> str | None:
     return None
 
 
-def _text_problems(record: int, field: str, text: str, max_chars: int) -> Iterator[Problem]:
+def _text_problems(
+    record: int,
+    field: str,
+    text: str,
+    max_chars: int,
+) -> Iterator[Problem]:
     if unstorable := _UNSTORABLE.search(text):
         code = ord(unstorable.group())
         message = f"contains the control character U+{code:04X}"
         yield Problem(record, field, message)
+
     if len(text) > max_chars:
         message = f"has {len(text):,} characters, at most {max_chars:,} are allowed"
         yield Problem(record, field, message)
@@ -169,6 +178,7 @@ class Draft(Struct, frozen=True):
                 listing = f"`aegish-dist datasets validate {self.file}`"
                 what = f"{what}; {listing} lists all {len(errors)} errors"
             raise Location(self.file, first.record).error(what, first.field)
+
         if not self.samples:
             raise DatasetError("holds no samples", source=self.file)
         return Dataset(
@@ -207,6 +217,7 @@ def to_sample(location: Location, record: SampleRecord, values: JsonObject) -> S
         metadata = {str(key): _as_text(value) for key, value in known(extra).items()}
     except RecursionError:
         raise location.error("is nested too deeply", "metadata") from None
+
     return Sample(
         command=record.command,
         target=record.target,

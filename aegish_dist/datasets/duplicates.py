@@ -57,6 +57,7 @@ def alike(drafts: Sequence[Draft]) -> Iterator[tuple[int, Problem]]:
     for number, draft in enumerate(drafts):
         samples += draft.samples
         places += [(number, line) for line in draft.lines]
+
     for one, other, how in _pairs(samples):
         number, line = places[one]
         earlier, where = places[other]
@@ -91,6 +92,7 @@ def _pairs(samples: Iterable[Sample]) -> Iterator[tuple[int, int, str]]:
         first = forms.setdefault(normal_form(sample.command), number)
         if first != number:
             yield number, first, _NORMAL
+
     for one, other in _near(list(forms)):
         first, number = sorted((forms[one], forms[other]))
         yield number, first, _NEAR

@@ -57,7 +57,10 @@ def format_of_checkout(path: Path) -> str | None:
 
 
 def read_format(
-    form: str, path: Path, name: str | None = None, label: TrueLabel | None = None
+    form: str,
+    path: Path,
+    name: str | None = None,
+    label: TrueLabel | None = None,
 ) -> Draft:
     """Read a checkout or file of a format, as a draft whose records are the samples."""
     about = FORMATS[form]
@@ -73,9 +76,11 @@ def read_format(
         if len(samples) > MAX_SAMPLES:
             problem = f"more than {MAX_SAMPLES:,} samples are not read; give a part of it"
             raise DatasetError(problem, source=str(path))
+
     if not samples:
         why = usable.skipped[0] if usable.skipped else f"give {about.takes}"
         raise DatasetError(f"holds no samples; {why}", source=str(path))
+
     source = about.source
     if data is not path and (commit := commit_of(path)):
         source += f", commit {commit}"
@@ -131,9 +136,11 @@ class _Usable:
         if first is not sample:
             _note_repeat(first, sample)
             return "repeated"
+
         for problem in problems([sample]):
             if problem.severity is Severity.ERROR:
                 return f"with a {problem.field} that cannot be stored"
+
         return None
 
 
@@ -223,6 +230,7 @@ def _atomic_sample(technique: str, test: _Test, label: TrueLabel) -> Placed | st
         default = argument.get("default") if argument else None
         if default is not None:
             command = command.replace(f"#{{{name}}}", str(default))
+
     if _SLOT.search(command):
         return "with an argument that has no default"
     sample = _sample(
@@ -384,6 +392,7 @@ def _commands(location: Location, row: JsonObject) -> Iterator[str]:
     if isinstance(turns, str):
         with location:
             turns = parse_json(turns)
+
     for turn in location.checked(turns or [], list[JsonObject], column):
         if turn.get("role", "assistant") == "assistant":
             yield from _commands_of(turn)
@@ -397,11 +406,13 @@ def _commands_of(turn: JsonObject) -> list[str]:
         if isinstance(calls, list):
             found = map(_command_of, calls)
             commands += [command for command in found if command is not None]
+
     if commands:
         return commands
     if isinstance(content, list):
         texts = [part.get("text") for part in content if isinstance(part, dict)]
         content = "\n".join(text for text in texts if isinstance(text, str))
+
     if not isinstance(content, str):
         return []
     return _CALL.findall(content) or _FENCE.findall(content)
@@ -420,6 +431,7 @@ def _command_of(call: Any) -> str | None:
         is_shell = function.get("name", function.get("fn")) in _TOOLS
     except (AttributeError, IndexError, ValueError, RecursionError, TypeError):
         return None  # of another shape: no call of a shell
+
     if is_shell and isinstance(command, str):
         return command
     return None

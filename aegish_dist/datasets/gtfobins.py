@@ -75,6 +75,7 @@ def inherited_command(entry: str, binary: str, command: str) -> str | None:
     if entry.endswith(f" {binary}"):
         own = command == binary or command.startswith(f"{binary} ")
         return entry + command.removeprefix(binary) if own else None
+
     keys = _keys(binary, command)
     if keys is None:
         return None
@@ -82,6 +83,7 @@ def inherited_command(entry: str, binary: str, command: str) -> str | None:
         if entry.endswith(f"\n{keys}"):
             return entry
         return None
+
     return f"{entry}\n{keys}"
 
 
@@ -175,10 +177,16 @@ def read_program(path: Path) -> Binary:
                 with binary.skipping():
                     entry = _entry(location, f"{field}[{index}]", function, example)
                     binary.entries.append(entry)
+
     return binary
 
 
-def _entry(location: Location, field: str, function: str, value: object) -> Entry:
+def _entry(
+    location: Location,
+    field: str,
+    function: str,
+    value: object,
+) -> Entry:
     example = _node(location, value, _Example, field)
     contexts = _mapping(location, example.contexts, f"{field}.contexts")
     usable = [name for name in _CONTEXTS if name in contexts] or ["unprivileged"]
@@ -200,7 +208,12 @@ def _entry(location: Location, field: str, function: str, value: object) -> Entr
     )
 
 
-def _node(location: Location, value: object, kind: type[Node], field: str | None = None) -> Node:
+def _node(
+    location: Location,
+    value: object,
+    kind: type[Node],
+    field: str | None = None,
+) -> Node:
     """Check the keys of a mapping that are read; others may be and hold anything."""
     mapping = _mapping(location, value, field)
     read = {key: mapping[key] for key in kind.__struct_encode_fields__ if key in mapping}
@@ -243,11 +256,13 @@ def read_gtfobins(path: Path) -> Draft:
                 skipped.append(Location(str(program.file)).error(errors[0].message, field))
             else:
                 samples.setdefault(sample.command, sample)  # exact text, first wins
+
     if not samples:
         problem = "holds no samples"
         if skipped:
             problem += f"; {skipped[0]}"
         raise DatasetError(problem, source=str(path))
+
     commit = commit_of(path)
     return Draft(
         name="gtfobins",
@@ -265,6 +280,7 @@ def _read_programs(directory: Path) -> tuple[dict[str, Binary], list[DatasetErro
     if not directory.is_dir():
         missing = "has no _gtfobins directory; give the root of a GTFOBins checkout"
         raise DatasetError(missing, source=str(directory.parent))
+
     # The files of both layouts, as commits between them hold both; none of an editor's. One more
     # than is read tells that there are too many.
     files = sorted(islice(_visible(directory), MAX_FILES + 1))
@@ -275,6 +291,7 @@ def _read_programs(directory: Path) -> tuple[dict[str, Binary], list[DatasetErro
     if sum(file.stat().st_size for file in files) > MAX_FILE_BYTES:
         problem = f"holds more than {MAX_FILE_BYTES // 2**20} MiB"
         raise DatasetError(problem, source=str(directory))
+
     files.sort(key=lambda file: file.suffix != OLDER_SUFFIX)  # the older layout first
     programs: dict[str, Binary] = {}
     skipped: list[DatasetError] = []
@@ -285,6 +302,7 @@ def _read_programs(directory: Path) -> tuple[dict[str, Binary], list[DatasetErro
             skipped.append(error)
         else:
             programs[program.name] = program
+
     return dict(sorted(programs.items())), skipped
 
 
@@ -365,6 +383,7 @@ def commit_of(checkout: Path) -> str | None:
         ref = head.removeprefix("ref:").strip()
         common = git / (_read(git / "commondir") or ".")
         head = _read(git / ref) or _read(common / ref) or _packed(common, ref)
+
     if _COMMIT.fullmatch(head):
         return head
     return None

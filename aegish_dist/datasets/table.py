@@ -46,7 +46,11 @@ from aegish_dist.inputs.documents import (
 )
 
 MAX_BYTES = 16 * 2**20  # decoded as a whole, hostile files take twenty times that
-_TARGETS = {"ALLOW": TrueLabel.HARMLESS, "WARN": TrueLabel.MALICIOUS, "BLOCK": TrueLabel.MALICIOUS}
+_TARGETS = {
+    "ALLOW": TrueLabel.HARMLESS,
+    "WARN": TrueLabel.MALICIOUS,
+    "BLOCK": TrueLabel.MALICIOUS,
+}
 
 
 class _Labels(Struct, frozen=True):
@@ -85,6 +89,7 @@ def _sample(location: Location, entry: object) -> Sample:
     if labels.category not in (None, *CATEGORIES):
         problem = f"{labels.category!a} is none of {', '.join(CATEGORIES)}"
         raise location.error(problem, "category")
+
     values["target"] = _target(location, labels)
     values["cluster"] = values.pop("binary", None)
     record = location.checked(given(values, SampleRecord), SampleRecord)
@@ -106,6 +111,7 @@ def read_dataset(path: Path) -> Draft:
     with Location(str(path)):
         is_there = path.exists()
         form = format_of_checkout(path)
+
     if not is_there:
         raise DatasetError("no such file or folder", source=str(path))
     if form:
@@ -194,12 +200,20 @@ MAX_LINE_CHARS = 2**20  # a command may have a hundredth of it
 MAX_COLUMNS = 1_000
 PARQUET_BATCH_ROWS = 1_000
 PARQUET_LIMITS = ParquetLimits(
-    rows=MAX_SAMPLES, group_rows=MAX_SAMPLES, group_bytes=MAX_FILE_BYTES, batch_bytes=MAX_FILE_BYTES
+    rows=MAX_SAMPLES,
+    group_rows=MAX_SAMPLES,
+    group_bytes=MAX_FILE_BYTES,
+    batch_bytes=MAX_FILE_BYTES,
 )
 Records = Iterator[tuple[Location, JsonObject]]  # by column, and where it stands
 _LINE = re.compile("^.*", re.MULTILINE)
 _REQUIRED = ("command", "target")
-_MEANT = {"cmd": "command", "commands": "command", "label": "target", "labels": "target"}
+_MEANT = {
+    "cmd": "command",
+    "commands": "command",
+    "label": "target",
+    "labels": "target",
+}
 
 
 def read_table(path: Path, name: str | None = None) -> Draft:
@@ -221,6 +235,7 @@ def read_table(path: Path, name: str | None = None) -> Draft:
             records.append(record)
         except DatasetError as error:
             refused.append(Problem(location.line or 0, error.field, error.problem))
+
     sources = {record.source for record in records}
     licences = {record.licence for record in records}
     for number, record in enumerate(records):
@@ -231,6 +246,7 @@ def read_table(path: Path, name: str | None = None) -> Draft:
         if texts := known(own):
             metadata = {**texts, **samples[number].metadata}
             samples[number] = replace(samples[number], metadata=metadata)
+
     return Draft(
         name=name,
         samples=tuple(samples),
@@ -297,6 +313,7 @@ def _check_header(header: list[str], location: Location) -> None:
     for name in _REQUIRED:
         if name not in header:
             raise location.error(_missing(header), name)
+
     if "" in header:
         raise location.error("a column needs a name")
     for name, times in Counter(header).items():
@@ -311,6 +328,7 @@ def _missing(header: list[str]) -> str:
         meant = _MEANT.get(name.lower())
         if meant is not None:
             renames.append(f"{name} to {meant}")
+
     problem = f"there is no such column; found: {named}"
     if renames:
         problem += f"; rename {', '.join(renames)}"

@@ -19,7 +19,11 @@ Convert = Callable[..., Any]
 
 
 def checked(
-    values: object, kind: type[T], *, from_text: bool = False, exact: Iterable[type] = ()
+    values: object,
+    kind: type[T],
+    *,
+    from_text: bool = False,
+    exact: Iterable[type] = (),
 ) -> T:
     """Turn parsed values into a record, its defaults filled in, or raise an InputError.
 
@@ -58,7 +62,12 @@ class Location(msgspec.Struct, frozen=True):
     line: int | None = None  # record number; None for the file as a whole
 
     def error(self, what: str, field: str | None = None) -> DatasetError:
-        return DatasetError(what, source=self.source, line=self.line, field=field)
+        return DatasetError(
+            what,
+            source=self.source,
+            line=self.line,
+            field=field,
+        )
 
     def checked(self, values: object, kind: type[T], field: str | None = None) -> T:
         """Turn a record, or the `field` of it that dotted keys name, into what its type says."""
@@ -81,10 +90,20 @@ class Location(msgspec.Struct, frozen=True):
     def named(self, error: InputError, field: str | None = None) -> DatasetError:
         line = error.line if self.line is None else self.line
         where = error.below(field or "").field
-        return DatasetError(error.what, source=self.source, line=line, field=where)
+        return DatasetError(
+            error.what,
+            source=self.source,
+            line=line,
+            field=where,
+        )
 
 
-def _located(error: ValidationError, values: object, kind: object, convert: Convert) -> InputError:
+def _located(
+    error: ValidationError,
+    values: object,
+    kind: object,
+    convert: Convert,
+) -> InputError:
     """Return what msgspec says, with the keys that lead to the value as field."""
     what, _, place = str(error).rpartition(" - at ")
     if not what:
@@ -102,10 +121,16 @@ def _located(error: ValidationError, values: object, kind: object, convert: Conv
         problem = InputError(f"{what}, as a key")
     else:
         problem = InputError(what)
+
     return problem.below(_with_key(path, values, kind, convert))
 
 
-def _with_key(path: str, values: object, kind: object, convert: Convert) -> str:
+def _with_key(
+    path: str,
+    values: object,
+    kind: object,
+    convert: Convert,
+) -> str:
     """Name the key of a table of the top level with a wrong value, which msgspec does not name."""
     name, in_mapping, rest = path.partition("[...]")
     if in_mapping and isinstance(values, dict) and name in values:
@@ -114,6 +139,7 @@ def _with_key(path: str, values: object, kind: object, convert: Convert) -> str:
                 convert({**values, name: {key: value}}, kind)
             except ValidationError:
                 return f"{name}.{key}{rest}"
+
     return path
 
 
@@ -122,12 +148,14 @@ def _choices(kind: object, path: str) -> list[str]:
     for key in path.split("."):
         fields = {each.encode_name: each.type for part in _parts(kind) for each in _fields(part)}
         kind = fields.get(key.partition("[")[0], kind)
+
     choices: list[str] = []
     for part in _parts(kind):
         if get_origin(part) is Literal:
             choices += get_args(part)
         elif isinstance(part, type) and issubclass(part, Enum):
             choices += [str(each.value) for each in part]
+
     return choices
 
 

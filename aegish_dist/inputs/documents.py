@@ -60,6 +60,7 @@ def read_text(path: Path, max_bytes: int) -> str:
         raw = read_input(path, max_bytes)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}") from None
+
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -76,6 +77,7 @@ def placed(error: InputError, path: Path | None) -> InputError:
         for number, line in enumerate(path.read_text("utf-8").split("\n"), start=1):
             if error.text in line or in_basic_string in line:
                 return InputError(error.what, line=number, field=error.field)
+
     return error
 
 
@@ -121,6 +123,7 @@ def parse_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str
         raise InputError("is nested too deeply") from None
     except ValueError:  # from int, with advice about the interpreter
         raise InputError("holds a number with thousands of digits") from None
+
     numbers = (each for each in parts_of(content) if isinstance(each, int))
     if any(not -MAX_INTEGER <= number < MAX_INTEGER for number in numbers):
         raise InputError("holds an integer of more than 64 bits")
@@ -188,7 +191,12 @@ def open_parquet(path: Path, limits: ParquetLimits, batch_rows: int) -> Iterator
         raise DatasetError(f"cannot be read as Parquet: {reason}", source=str(path)) from error
 
 
-def _batches(file: Any, source: str, limits: ParquetLimits, batch_rows: int) -> Iterator[Any]:
+def _batches(
+    file: Any,
+    source: str,
+    limits: ParquetLimits,
+    batch_rows: int,
+) -> Iterator[Any]:
     """Yield the rows in batches of limited bytes, decoded, texts as plain columns again."""
     arrow = load_pyarrow()
     # One group at a time: a batch over several holds all of them, however long their texts are.
@@ -215,6 +223,7 @@ def load_pyarrow() -> Any:
         raise ConfigError(
             "Parquet needs pyarrow: pip install 'aegish-dist[parquet]', or use .jsonl"
         ) from error
+
     return pyarrow
 
 
@@ -222,6 +231,7 @@ def _check(metadata: Any, limits: ParquetLimits, source: str) -> None:
     if metadata.num_rows > limits.rows:
         problem = f"has {metadata.num_rows:,} rows, at most {limits.rows:,} are read"
         raise DatasetError(problem, source=source)
+
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         values = group.num_rows
@@ -237,7 +247,12 @@ def _check(metadata: Any, limits: ParquetLimits, source: str) -> None:
             raise _exceeds(source, "a group of rows", size, limits.group_bytes)
 
 
-def _exceeds(source: str, what: str, size: int, most: int) -> DatasetError:
+def _exceeds(
+    source: str,
+    what: str,
+    size: int,
+    most: int,
+) -> DatasetError:
     problem = f"{what} take {size / 2**20:,.0f} MiB, at most {most / 2**20:,.0f} MiB are read"
     return DatasetError(problem, source=source)
 
@@ -257,6 +272,7 @@ def _decoded_bytes(arrow: Any, column: Any) -> int:
     if types.is_dictionary(column.type):
         lengths = arrow.compute.binary_length(column.dictionary)
         return int(arrow.compute.sum(lengths.take(column.indices)).as_py() or 0)
+
     if types.is_map(column.type):
         parts = [column.keys, column.items]
     elif types.is_struct(column.type):
@@ -265,4 +281,5 @@ def _decoded_bytes(arrow: Any, column: Any) -> int:
         parts = [column.flatten()]
     else:
         return int(column.nbytes)
+
     return sum(_decoded_bytes(arrow, part) for part in parts)

@@ -249,6 +249,7 @@ class InspectArchive:
             if attachment is not None:
                 number = int(attachment[1])
                 attachments[number] = name
+
         return folders
 
     def _chunked(self, folder: str, attachments: Mapping[int, str]) -> InspectSample:
@@ -267,6 +268,7 @@ class InspectArchive:
                 for number, text in enumerate(self._decoded(name, part, list[Any]), first):
                     texts[str(number)] = text
             sample.attachments = texts
+
         return sample
 
     def _location(self, name: str) -> Location:
@@ -288,6 +290,7 @@ class InspectArchive:
             fields = _without_nulls(fields)
         except RecursionError:
             raise self._location(name).error("is nested too deeply") from None
+
         if metadata is not None:
             fields["metadata"] = metadata
         return self._location(name).checked(fields, kind)
@@ -332,6 +335,7 @@ def _decompressed(raw: bytes, method: int, max_bytes: int) -> bytes:
             f"is compressed by method {method}, which Inspect AI does not use; rewrite the log "
             "with 'inspect log convert'"
         )
+
     try:
         return zlib.decompressobj(-zlib.MAX_WBITS).decompress(raw, max_bytes)
     except zlib.error as error:
@@ -344,6 +348,7 @@ def _unframed(raw: bytes, max_bytes: int) -> bytes:
         from compression import zstd  # noqa: PLC0415
     else:
         from backports import zstd  # noqa: PLC0415
+
     data = bytearray()
     decoder = zstd.ZstdDecompressor()
     frames = 1
@@ -361,6 +366,7 @@ def _unframed(raw: bytes, max_bytes: int) -> bytes:
                 rest = decoder.unused_data if decoder.eof else b""
     except zstd.ZstdError as error:
         raise ValueError("is damaged") from error
+
     return bytes(data)
 
 
@@ -400,6 +406,7 @@ def read_inspect_log(path: Path, checker: RecordChecker) -> Iterator[Row]:
                     records = [_record(location, sample, log)]
                 for record in records:
                     yield checker.row(record, path.stem, negative_time=negative_time)
+
     if not found:
         raise DatasetError("holds no samples", source=str(path))
 
@@ -449,6 +456,7 @@ def said_in(sample: InspectSample) -> JsonObject:
         }
         if output.usage != LoggedUsage():
             said |= _exported_tokens(output.usage)
+
     return said
 
 
@@ -458,6 +466,7 @@ def _labels_in(metadata: JsonObject) -> JsonObject:
     for key, value in metadata.items():
         if key not in LABELS and not key.startswith(PREFIX):
             labels[key] = value
+
     taken = metadata.get(OTHER_LABELS)
     if isinstance(taken, dict):
         labels |= taken
@@ -472,11 +481,23 @@ def _records_in(
     if not isinstance(replaced, list) or not all(isinstance(older, dict) for older in replaced):
         raise InputError("must be a list of objects", field=REPLACED)
     for older in replaced:
-        yield from_values({"completion": None, **older, **of_sample})
-    newest = {"completion": None, **of_sample, **said}
+        yield from_values(
+            {
+                "completion": None,
+                **older,
+                **of_sample,
+            }
+        )
+
+    newest = {
+        "completion": None,
+        **of_sample,
+        **said,
+    }
     for name in DEFAULTS:
         if PREFIX + name in metadata:
             newest[name] = metadata[PREFIX + name]
+
     yield from_values(newest)
 
 
@@ -553,6 +574,7 @@ def _target(sample: InspectSample) -> TrueLabel:
             return targets.pop()
         if not targets and "WARN" in answers:
             return TrueLabel.MALICIOUS
+
     problem = "does not tell whether the command is malicious or harmless"
     raise InputError(problem, field="target")
 
@@ -567,6 +589,7 @@ def _texts(metadata: JsonObject) -> dict[str, str]:
             texts[key] = value
         elif isinstance(value, int | Decimal):
             texts[key] = encode(value)
+
     return texts
 
 
@@ -585,11 +608,16 @@ def _answer(sample: InspectSample, model: str) -> JsonObject:
             "returned_model": output.model or None,
             **_tokens(output.usage, model),
         }
+
     if sample.error is not None:
         return {"completion": None, "error_class": ErrorClass.SERVER}
     if sample.limit.type in TIME_LIMITS:
         return {"completion": None, "error_class": ErrorClass.DEADLINE}
-    return {"completion": None, "answered": True, **_tokens(output.usage, model)}
+    return {
+        "completion": None,
+        "answered": True,
+        **_tokens(output.usage, model),
+    }
 
 
 def _tokens(usage: LoggedUsage, model: str) -> dict[str, int | None]:
@@ -607,7 +635,12 @@ def _tokens(usage: LoggedUsage, model: str) -> dict[str, int | None]:
         given += cached_beside
         if reasoning_beside:
             generated = (generated or 0) + reasoning_beside
-    return {"input_tokens": given, "output_tokens": generated, **_parts_of_tokens(usage)}
+
+    return {
+        "input_tokens": given,
+        "output_tokens": generated,
+        **_parts_of_tokens(usage),
+    }
 
 
 def _exported_tokens(usage: LoggedUsage) -> dict[str, int | None]:
@@ -627,7 +660,12 @@ def _parts_of_tokens(usage: LoggedUsage) -> dict[str, int | None]:
     }
 
 
-def _split_rest(rest: int, cached: int, reasoning: int, model: str) -> tuple[int, int]:
+def _split_rest(
+    rest: int,
+    cached: int,
+    reasoning: int,
+    model: str,
+) -> tuple[int, int]:
     """Return how many tokens of cache and reasoning stand beside input and output."""
     if rest == cached + reasoning:
         return cached, reasoning
@@ -669,4 +707,5 @@ def _call_errors(sample: InspectSample, at: str | None) -> tuple[AttemptRecord, 
                 at=at or "",
             )
         )
+
     return tuple(attempts)

@@ -75,7 +75,13 @@ class LogHead(msgspec.Struct, frozen=True):
     opinions: Sequence[Opinion]
 
     @classmethod
-    def of(cls, run: Run, model: str, dataset: str, opinions: Sequence[Opinion]) -> Self:
+    def of(
+        cls,
+        run: Run,
+        model: str,
+        dataset: str,
+        opinions: Sequence[Opinion],
+    ) -> Self:
         (spec,) = (spec for spec in run.models if spec.id == model)
         (asked,) = (asked for asked in run.datasets if asked.name == dataset)
         return cls(run, spec, asked, opinions)
@@ -96,6 +102,7 @@ class LogHead(msgspec.Struct, frozen=True):
         ):
             plain = re.sub(r"[^A-Za-z0-9.+-]+", "-", text)
             parts.append(plain[:_MAX_NAME_CHARS])
+
         return "_".join([*parts, self.task_id]) + ".eval"
 
     @property
@@ -122,6 +129,7 @@ class LogHead(msgspec.Struct, frozen=True):
             if prompt.system:
                 steps.append(_step("system_message", template=prompt.system))
             steps.append(_step("prompt_template", template=prompt.template))
+
         steps.append(_step("generate"))
         if run.parameters is not None:
             arguments["time_limit_s"] = run.parameters.time_limit_s
@@ -154,8 +162,16 @@ class LogHead(msgspec.Struct, frozen=True):
             "metadata": self._metadata(),
             "scorers": list(map(_scorer, self.opinions)),
         }
-        plan = {"name": "plan", "steps": steps, "config": self.config}
-        return {"version": _LAYOUT_VERSION, "eval": evaluation, "plan": plan}
+        plan = {
+            "name": "plan",
+            "steps": steps,
+            "config": self.config,
+        }
+        return {
+            "version": _LAYOUT_VERSION,
+            "eval": evaluation,
+            "plan": plan,
+        }
 
     def _metadata(self) -> JsonObject:
         run = self.run
@@ -224,9 +240,11 @@ class LogHead(msgspec.Struct, frozen=True):
         if error is not None:
             content["error"] = _as_error(error)
             summary["error"] = error
+
         if limit is not None:
             content["limit"] = limit
             summary["limit"] = limit["type"]
+
         return content, summary
 
     def _scores(self, verdict: ScoredRecord) -> JsonObject:
@@ -240,6 +258,7 @@ class LogHead(msgspec.Struct, frozen=True):
                     "answer": opinion.rule.labels[finding],
                     "explanation": record.reason or _without_reason(record),
                 }
+
         return scores
 
     def _failure(
@@ -250,6 +269,7 @@ class LogHead(msgspec.Struct, frozen=True):
             if record.error_class:
                 return _in_words(record), None
             return f"not scored: {record.outcome}", None
+
         if record.error_class is not ErrorClass.DEADLINE:
             return None, None
         limit_s = self.run.parameters and self.run.parameters.time_limit_s
@@ -265,7 +285,13 @@ class LogHead(msgspec.Struct, frozen=True):
         messages: list[JsonObject] = []
         if texts.system:
             messages.append({"role": "system", "content": texts.system})
-        messages.append({"role": "user", "content": texts.user, "source": "input"})
+        messages.append(
+            {
+                "role": "user",
+                "content": texts.user,
+                "source": "input",
+            }
+        )
         messages += [choice["message"] for choice in output["choices"]]
         for number, message in enumerate(messages):
             message["id"] = f"{uuid}{number}"
@@ -287,6 +313,7 @@ class LogHead(msgspec.Struct, frozen=True):
                 attachments[name] = text
                 text = f"attachment://{name}"
             said.append(message | {"content": text})
+
         # The answer is the last message, and stands in the output alone.
         choices = [choice | {"message": said.pop()} for choice in output["choices"]]
         shown = output | {"choices": choices}
@@ -399,6 +426,7 @@ def _metadata(
             taken[key] = text
         else:
             metadata[key] = text
+
     if taken:
         metadata[OTHER_LABELS] = taken
     facts: JsonObject = {"outcome": record.outcome}
@@ -413,6 +441,7 @@ def _metadata(
         if verdict.completion is None and not verdict.error_class:
             # The mark tells an answer without a text from no answer.
             older[-1]["answered"] = True
+
     if older:
         metadata[REPLACED] = older
     return metadata
@@ -425,6 +454,7 @@ def _unsaid(record: VerdictRecord, said: JsonObject) -> JsonObject:
         value = getattr(record, name)
         if value != said.get(name, default):
             found[name] = str(value) if isinstance(value, Decimal) else value
+
     if "call_errors" in found:
         found["call_errors"] = msgspec.to_builtins(list(found["call_errors"]))
     return found
@@ -438,6 +468,7 @@ def _times(record: VerdictRecord) -> JsonObject:
             took = timedelta(milliseconds=took_ms or 0)
             started = datetime.fromisoformat(record.created_at) - took
             times["started_at"] = started.isoformat()
+
     seconds = {
         "total_time": _seconds(record.total_ms),
         "working_time": _seconds(record.latency_ms),
@@ -452,7 +483,11 @@ def _seconds(ms: float | None) -> float | None:
 
 
 def _as_error(text: str) -> dict[str, str]:
-    return {"message": text, "traceback": "", "traceback_ansi": ""}
+    return {
+        "message": text,
+        "traceback": "",
+        "traceback_ansi": "",
+    }
 
 
 def _without_reason(record: VerdictRecord) -> str:
@@ -475,6 +510,7 @@ def _retries(record: VerdictRecord, replaced: Iterable[VerdictRecord]) -> list[s
     for older in replaced:
         words = _in_words(older) if older.error_class else older.outcome
         lines.append(f"replaced by a retry: {words}")
+
     failed = record.call_errors if record.error_class is None else record.call_errors[:-1]
     for error in failed:
         kind = f"{error.error_class}"
@@ -482,6 +518,7 @@ def _retries(record: VerdictRecord, replaced: Iterable[VerdictRecord]) -> list[s
             kind += f" (HTTP {error.status})"
         message = error.message or ""
         lines.append(f"{kind}: {message}")
+
     return lines
 
 
@@ -533,6 +570,7 @@ class _RuleScores:
         if not scored:
             self._unscored += 1
             return
+
         record = newest[0].record
         value = sum(scored) / len(scored)
         self._values[None].append(value)
@@ -552,7 +590,12 @@ class _RuleScores:
             values[rate], values[f"{rate}_stderr"] = _mean(self._values[target])
         metrics = {}
         for name, value in known(values).items():
-            metrics[name] = {"name": name, "value": value, "params": {}}
+            metrics[name] = {
+                "name": name,
+                "value": value,
+                "params": {},
+            }
+
         return {
             "name": self.about["scorer"],
             **self.about,

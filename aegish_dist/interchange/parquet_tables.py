@@ -26,6 +26,7 @@ def records_schema(judged: Sequence[str] = (), about: Mapping[str, str] | None =
         if field.is_moment:
             column_type = arrow.timestamp("us", tz="UTC")
         columns.append((field.name, column_type))
+
     columns.append(("run_id", arrow.string()))
     columns.append(("sample_id", arrow.string()))
     for name in judged:

@@ -43,6 +43,7 @@ def moment(text: str, field: str) -> str:
         parsed = datetime.fromisoformat(text)
     except ValueError:
         raise InputError("must be an ISO 8601 time", field=field) from None
+
     if _USUAL_MOMENT.fullmatch(text):
         return text
     if parsed.utcoffset() is None:
@@ -130,6 +131,7 @@ def from_values(values: JsonObject) -> VerdictRecord:
     for key, value in values.items():
         if key in taken and value is not None:
             given[key] = value
+
     metadata = given.get("metadata")
     if isinstance(metadata, dict):
         given["metadata"] = known(metadata)
@@ -165,10 +167,12 @@ class RecordChecker:
                 metadata=record.metadata,
             )
             about = self._known[item] = About(dataset, sample.sample_id, sample)
+
         if record.model not in self._models:
             problem = "must not be 'allowlist' or begin with 'policy/', as in policies"
             refuse((RESERVED.match(record.model), "model", problem))
             self._models.add(required_label(record.model, "model"))
+
         _check(record)
         if record.parser_version >= FIRST_VERSION:
             self.mapped.add(record.model)
@@ -202,6 +206,7 @@ def _judge(record: VerdictRecord) -> None:
     if record.pruned:
         problem = "was deleted from the store, so nothing can be read in it"
         raise InputError(f"{problem}: `runs restore` reads archives", field="completion")
+
     if record.error_class is None:
         parsed = parse(record.completion, record.command)
         record.outcome = outcome_of(record.completion, parsed)
@@ -209,6 +214,7 @@ def _judge(record: VerdictRecord) -> None:
         record.parser_version = PARSER_VERSION
         record.stop_kind = record.stop_kind or stop_kind_of(record.stop_reason)
         return
+
     if record.completion is not None:
         raise InputError("must be absent where there is a completion", field="error_class")
     is_late = record.error_class is ErrorClass.DEADLINE
@@ -266,8 +272,13 @@ def scored_records(parts: Iterable[bytes], columns: Sequence[str]) -> Iterator[S
         name = f"judged_{number}"
         names.append(name)
         further.append((name, bool | None, msgspec.field(name=column)))
+
     kind: Any = msgspec.defstruct(
-        "ScoredRecord", further, bases=(VerdictRecord,), kw_only=True, gc=False
+        "ScoredRecord",
+        further,
+        bases=(VerdictRecord,),
+        kw_only=True,
+        gc=False,
     )
     decode = msgspec.json.Decoder(kind).decode
     for part in parts:

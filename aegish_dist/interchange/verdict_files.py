@@ -41,7 +41,12 @@ from aegish_dist.interchange.record import (
 MAX_LINE_BYTES = 64 * 2**20
 ROWS_PER_BATCH = 2_000
 # A group of rows is held in memory; other tools write up to 2**20 rows into one.
-LIMITS = ParquetLimits(rows=2**40, group_rows=2**20, group_bytes=2**30, batch_bytes=256 * 2**20)
+LIMITS = ParquetLimits(
+    rows=2**40,
+    group_rows=2**20,
+    group_bytes=2**30,
+    batch_bytes=256 * 2**20,
+)
 NESTED = {each.name for each in FIELDS if isinstance(each.kind, DictType | VarTupleType)}
 
 _TEXTS = msgspec.json.Decoder(dict[str, str])
@@ -68,6 +73,7 @@ def _rows(batch: Any) -> Iterable[JsonObject]:
         is_null = column.null_count == len(column)
         if name == "completion" or (name in TAKEN and not is_null):
             values[name] = _values(name, column)
+
     if not values:
         return ({} for _ in range(len(batch)))
     rows = zip(*values.values())  # noqa: B905  # of equal length
@@ -80,6 +86,7 @@ def _values(name: str, column: Any) -> list[Any]:
     if arrow.types.is_timestamp(column.type) and column.type.unit != "ns":
         arrow.compute.min_max(column).as_py()  # refuses what no calendar has
         column = column.cast(arrow.string())
+
     if arrow.types.is_string(column.type) or arrow.types.is_large_string(column.type):
         column = arrow.compute.replace_substring(column, "\0", REPLACEMENT)
     values: list[Any] = column.to_pylist()
@@ -118,6 +125,7 @@ def from_odd_row(row: JsonObject) -> VerdictRecord:
                 values[column] = parse_json(row[column], Decimal)
             except InputError as error:
                 raise error.below(column) from None
+
     return from_values(values)
 
 
@@ -162,6 +170,7 @@ def decoder_of_predictions(dataset: Dataset, model: str) -> Decoder:
     if None in samples or len(samples) < len(dataset.samples):
         problem = "has samples without an `id` of their own in the metadata, which predictions name"
         raise DatasetError(problem, source=dataset.name)
+
     repeats: set[str] = set()
     for sample in dataset.samples:
         repeats.update(sample.metadata.get(REPEATS, "").split())
@@ -195,6 +204,7 @@ def read_rows(
     if form is FileFormat.LINES:
         numbered = numbered_lines(path, MAX_LINE_BYTES)
         return _checked_rows(path, numbered, predicted or from_line, checker)
+
     if form is FileFormat.PARQUET:
         return _checked_rows(path, numbered_rows(path), from_row, checker)
     return read_inspect_log(path, checker)

@@ -78,6 +78,7 @@ def _file(path: Path | None) -> _File:
         text = files(__package__).joinpath("catalog.toml").read_text("utf-8")
     else:
         text = read_text(path, MAX_FILE_BYTES)
+
     content = parse_toml(text, parse_float=Decimal)
     with under("top level"):
         top = checked(content, _Top)
@@ -85,6 +86,7 @@ def _file(path: Path | None) -> _File:
         if not is_provider_name(name):
             allowed = "lower-case letters, digits, '.', '_' and '-', and not 'policy'"
             raise InputError(f"[providers.{name}]: must be of {allowed}")
+
     models: dict[str, Keys] = {}
     for number, keys in enumerate(top.models, start=1):
         with under(f"[[models]] entry {number}"):
@@ -94,6 +96,7 @@ def _file(path: Path | None) -> _File:
                 clash = f"'{model}' is already entry {first}; merge the two"
                 raise InputError(clash, field="id")
             models[model] = keys
+
     return _File(top.providers, models)
 
 
@@ -183,6 +186,7 @@ def _of_providers(
             model = inheriting(own, provider)
             require_chat(model, provider.wire)
         complete[model_id] = model
+
     return complete
 
 
@@ -213,6 +217,7 @@ class Catalog(Struct, frozen=True):
         except InputError as error:
             source = PACKAGED if path is None else path
             raise CatalogError(f"{source}: {placed(error, path)}") from None
+
         named = {*over.providers, *map(provider_name, over.models)}
         return cls(
             providers=providers,
@@ -254,11 +259,13 @@ class Catalog(Struct, frozen=True):
         if not ids:
             choices = f"name one, '{AVAILABLE}' or '{ALL}'"
             raise CatalogError(f"no model selected: {choices}; {LIST_HINT}")
+
         for model_id in ids:
             if problem := self._problem(base_of(model_id)):
                 hint = f"{did_you_mean(model_id, self.models)} {LIST_HINT}".strip()
                 raise CatalogError(f"model {model_id[:100]!r} {problem}; {hint}")
             self._require_arm(model_id, prompts)
+
         with remembered_prices(self.price_cache, at) as price_of:
             return tuple(self._spec(each, environ, price_of) for each in ids)
 
@@ -314,6 +321,7 @@ class Catalog(Struct, frozen=True):
             own = table.get("base_url", "") if table else ""
             if spec.base_url != own:
                 moved[spec.provider, spec.base_url] = spec
+
         return tuple(moved.values())
 
     def entry(self, model_id: str) -> ModelEntry:
@@ -358,6 +366,7 @@ class Catalog(Struct, frozen=True):
         if provider is None and model_id.startswith("simulated"):
             start = "start `aegish-dist simulate-provider --write-catalog sim.toml`"
             return f"needs the simulator: {start} and set AEGISH_DIST_CATALOG=sim.toml"
+
         if provider is None:
             return f"has an unknown provider; known are {', '.join(self.providers)}"
         return self._problem_of_unlisted(model_id, provider)
@@ -389,6 +398,7 @@ class Catalog(Struct, frozen=True):
             price = price_of(provider.genai_prices or provider_id, name)
         else:
             price = model.price.price()
+
         free = provider_id in FREE_HERE or not provider.wire.reads_prompt
         if price is None and free and (local or provider.wire in PROGRAMS):
             price = Price(per_call=Decimal(0))  # other addresses may stand before a paid provider

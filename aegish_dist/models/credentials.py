@@ -80,6 +80,7 @@ class Credentials:
             provider is None or provider.wire == destination.wire
         ):
             return None
+
         problem = destination.unreadable or self._problem or self._refused_guard(destination)
         if problem is not None or destination.wire in PROGRAMS:
             return problem
@@ -98,6 +99,7 @@ class Credentials:
             if any(where == allowed.origin for _, allowed in self._plain_http):
                 what = f"{where} with this path and wire format"
             return f"{what} is not in the catalog here; {REMEDY}"
+
         variable = destination.key_variable
         if variable:
             return self._refused_key(variable, api, host)
@@ -173,6 +175,7 @@ def _allowed(
         for url in urls:
             if api := _api(provider.wire, url):
                 yield api, provider.key_variable, provider.plain_http
+
     for model in catalog.models.values():
         provider = catalog.providers[provider_name(model.id)]
         # What a simulator answers needs no key, so none may go there.
@@ -200,6 +203,7 @@ class CatalogCredentials:
                 stamp = (status.st_mtime_ns, status.st_ino, status.st_size)
         except OSError:
             stamp = "missing"
+
         if self._read is None or stamp != self._stamp:
             try:
                 catalog = Catalog.load(self._path)
@@ -209,4 +213,5 @@ class CatalogCredentials:
             # In this order: another thread, or a call after a bug, reads again what is not read.
             self._read = read
             self._stamp = stamp
+
         return self._read

@@ -180,9 +180,11 @@ class ProgramEntry(ProviderEntry, frozen=True, kw_only=True):
             if not is_name or variable.startswith(RESERVED_PREFIX):
                 form = f"names of environment variables, none that begins {RESERVED_PREFIX}"
                 raise InputError(f"must hold {form}", field="pass_variables")
+
         if not all(path.startswith("/") and "\0" not in path for path in self.writes):
             form = "must hold absolute paths, such as '/var/cache/guard'"
             raise InputError(form, field="writes")
+
         if self.mode == "lines" and self.input == "text":
             raise InputError("must be 'json' or 'hook': lines need an id", field="input")
 
@@ -243,6 +245,7 @@ class ModelEntry(_CalledEntry, frozen=True, kw_only=True):
                 if key in _OF_ALL_ARMS:
                     same = "is the same for all variants: give it to the model"
                     raise InputError(same, field=f"{field}.{key}")
+
         if self.request is not None:
             force_setattr(self, "request", _document(self.request))
         force_setattr(self, "parameters", _as_json(self.parameters))
@@ -300,6 +303,7 @@ def _checked(keys: Keys, kind: type[Entry]) -> Entry:
             keys = {**keys, "output": checked_mapping(output)}
         except InputError as error:
             raise error.below("output") from None
+
     _require_known(keys, kind)
     # Decimals stay what they are; otherwise a text would do for a price.
     return checked(keys, kind, exact=(Decimal,))
@@ -321,12 +325,14 @@ def checked_mapping(keys: Keys) -> Output:
     if kind is None:
         kinds = ", ".join(map(repr, OUTPUT_KINDS))
         raise InputError(f"must be one of {kinds}", field="kind")
+
     _require_known(own, kind)
     mapping = checked(own, kind, exact=(Decimal,))
     if isinstance(mapping, Label):
         for number, (pattern, _) in enumerate(mapping.patterns):
             if problem := pattern_problem(pattern):
                 raise InputError(problem, field=f"patterns[{number}]", text=pattern)
+
     return mapping
 
 

@@ -54,10 +54,12 @@ class PriceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         for key, usd in given.items():
             if isinstance(usd, Decimal) and not is_amount(usd, MAX_PRICE_USD):
                 raise InputError(f"must be from 0 to {MAX_PRICE_USD:,}", field=key)
+
         if "per_call" in given or "per_hour" in given:
             complete = len(given) == 1
         else:
             complete = "input" in given and "output" in given
+
         if not complete:
             raise ValueError("give both input and output, or per_call alone, or per_hour alone")
 
@@ -92,6 +94,7 @@ def installed_prices() -> str:
         found = data.stat()
     except OSError:
         return ""
+
     return f"{__version__} {data} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
 
 
@@ -106,6 +109,7 @@ def remembered_prices(path: Path | None, at: datetime) -> Iterator[PriceOf]:
             before = msgspec.json.decode(path.read_bytes(), type=Remembered)
             if (before.installed, before.day) == (kept.installed, kept.day):
                 kept = before
+
     remembered = len(kept.prices)
 
     def price_of(provider: str, name: str) -> Price | None:
@@ -153,10 +157,12 @@ def _find(provider: str, name: str) -> "ModelInfo | None":
     if HOST_SLOT in provider:
         name, _, host = name.rpartition(":")
         provider = provider.replace(HOST_SLOT, host)
+
     # By exact id: the snapshot's own search takes every name with "openai" in it for OpenAI.
     for listed in get_snapshot().providers:
         if listed.id == provider:
             return listed.find_model(name)
+
     return None
 
 
@@ -266,6 +272,7 @@ def estimate(
                 tokens = input_tokens(fixed_characters(prompt) + length)
                 calls[prompt][tokens] += commands * epochs
         estimates.append(_model_estimate(spec, calls[prompt], prompt))
+
     return RunEstimate(tuple(estimates))
 
 
@@ -282,6 +289,7 @@ def _model_estimate(spec: ModelSpec, calls: Counter[int], prompt: Prompt) -> Mod
             cost_usd=cost,
             cached_cost_usd=cost,
         )
+
     prefix = len(prompt.system) // CHARACTERS_PER_TOKEN
     return ModelEstimate(
         model=spec.id,
@@ -300,8 +308,16 @@ def _cached_cost(price: Price | None, calls: Counter[int], prefix: int) -> Decim
     if not calls or prefix < price.cache_from_tokens:
         return _cost(price, calls)
     shortest = min(calls)
-    writing = Usage(input_tokens=shortest, output_tokens=ANSWER_TOKENS, cache_write_tokens=prefix)
-    reading = Usage(input_tokens=shortest, output_tokens=ANSWER_TOKENS, cache_read_tokens=prefix)
+    writing = Usage(
+        input_tokens=shortest,
+        output_tokens=ANSWER_TOKENS,
+        cache_write_tokens=prefix,
+    )
+    reading = Usage(
+        input_tokens=shortest,
+        output_tokens=ANSWER_TOKENS,
+        cache_read_tokens=prefix,
+    )
     more = (cost_usd(writing, price) or 0) - (cost_usd(reading, price) or 0)
     all_reading = _cost(price, calls, cached=prefix) or Decimal(0)
     return all_reading + more
@@ -317,4 +333,5 @@ def _cost(price: Price | None, calls: Counter[int], cached: int = 0) -> Decimal 
     for tokens, count in calls.items():
         usage = Usage(tokens, ANSWER_TOKENS, cache_read_tokens=cached)
         total += (cost_usd(usage, price, SERVICE_S) or 0) * count
+
     return total

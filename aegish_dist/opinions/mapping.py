@@ -95,6 +95,7 @@ def read(output: Output, completion: Completion, command: str = "") -> ParsedCom
         # Without log probabilities, as in the store, what was read in them counts.
         logprobs = completion.logprobs
         number = _share(logprobs, tokens) if logprobs else completion.suspicion
+
     action: Outcome | None = None
     reason = None if isinstance(output, Hook) else _at(document, output.reason)
     matched: object = None
@@ -108,6 +109,7 @@ def read(output: Output, completion: Completion, command: str = "") -> ParsedCom
         action, matched = _of_label(answer, _READY[type(output)], _find_in_ready_form)
     elif isinstance(output, Score | Logprobs) and number is not None:
         action = _of_number(number, output)
+
     reason = reason or matched
     said = clean_text(reason) if isinstance(reason, str) and reason else None
     return ParsedCompletion(action, said, suspicion=number)
@@ -132,6 +134,7 @@ def _of_label(
         reason = find(pattern, text)
         if reason is not None:
             return Outcome(action), reason
+
     return None, None
 
 
@@ -146,6 +149,7 @@ def pattern_problem(pattern: str) -> str | None:
             f"is no pattern of RE2 ({error}), which has no look-around, backreference or possessive"
             " repetition; patterns are tried in order: list the exception before the rule"
         )
+
     return None
 
 
@@ -234,6 +238,7 @@ def _of_hook(text: str) -> tuple[Outcome | None, object]:
     if not isinstance(document, dict) or end != len(text):
         is_silent = code is not None and not code.start()
         return Outcome.ALLOW if is_silent else None, None
+
     if document.get("continue") is False:  # whatever else it decides
         return Outcome.BLOCK, document.get("stopReason")
     for place in (document.get("hookSpecificOutput"), document):
@@ -242,6 +247,7 @@ def _of_hook(text: str) -> tuple[Outcome | None, object]:
                 if place.get(key) is not None:
                     reason = place.get("permissionDecisionReason", place.get("reason"))
                     return _DECISIONS.get(str(place[key]).lower()), reason
+
     return Outcome.ALLOW, None
 
 
@@ -257,6 +263,7 @@ def _document(text: str, command: str) -> object:
         is_all = not start and end == len(text)
         if end and (is_all or squeezed(text[start:end]) not in echoed):
             return document
+
     return None
 
 
@@ -296,6 +303,7 @@ def _at(document: object, path: str) -> object:
             document = document[int(part)]
         else:
             return None
+
     return document
 
 
@@ -339,6 +347,7 @@ def _share(
         if total > most:
             most = total
             share = of_unsafe / total
+
     return share
 
 

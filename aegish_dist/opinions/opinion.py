@@ -110,7 +110,11 @@ class Opinion(msgspec.Struct, frozen=True):
 
 def run_and_opinion(run_id: str, opinion: Opinion) -> JsonObject:
     """Return how a document begins: with the run that it is about, and how it was judged."""
-    return {"run_id": run_id, "scoring": opinion.rule.name, "opinion": opinion.provenance}
+    return {
+        "run_id": run_id,
+        "scoring": opinion.rule.name,
+        "opinion": opinion.provenance,
+    }
 
 
 def record_of(opinion: Opinion) -> JsonObject:
@@ -129,13 +133,21 @@ def record_of(opinion: Opinion) -> JsonObject:
 def policy_documents(opinion: Opinion) -> dict[str, JsonObject]:
     """Return the policies of an opinion in JSON types, by their names among models."""
     return {
-        POLICY_PREFIX + each.name: {**_identity(each), "file": path, "content": each.content}
+        POLICY_PREFIX + each.name: {
+            **_identity(each),
+            "file": path,
+            "content": each.content,
+        }
         for path, each in opinion.policies.items()
     }
 
 
 def _identity(part: ScoringRule | Targets | Overlay | Policy) -> JsonObject:
-    return {"name": part.name, "version": part.version, "fingerprint": part.fingerprint}
+    return {
+        "name": part.name,
+        "version": part.version,
+        "fingerprint": part.fingerprint,
+    }
 
 
 def opinion_of(record: JsonObject, scoring: str, scoring_version: int) -> Opinion | None:
@@ -148,6 +160,7 @@ def opinion_of(record: JsonObject, scoring: str, scoring_version: int) -> Opinio
         if rule is not None and rule.version == scoring_version:
             return Opinion(rule)
         return None
+
     try:
         return Opinion(
             _part(record["scoring"], ScoringRule, **record["scoring"]["content"]),

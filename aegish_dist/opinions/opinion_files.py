@@ -38,7 +38,13 @@ from aegish_dist.opinions.suspicion import (
     SuspicionRule,
 )
 
-_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+_ESCAPES = {
+    '"': '\\"',
+    "\\": "\\\\",
+    "\n": "\\n",
+    "\t": "\\t",
+    "\r": "\\r",
+}
 
 
 def toml_text(text: str) -> str:
@@ -292,6 +298,7 @@ def render_overlay(overlay: Overlay) -> str:
         }
         lines += ["", "[[change]]"]
         lines += [_line(key, text) for key, text in known(keys).items()]
+
     return "\n".join(lines) + "\n"
 
 
@@ -383,6 +390,7 @@ def _patterns(file: _StageFile) -> Sequence[str]:
     for key in sorted(known(asdict(file))):
         if key not in ("guard", "patterns"):
             raise InputError("must not be given of an allowlist", field=key)
+
     patterns = file.patterns or []
     if not patterns:
         raise InputError("is missing; list the commands that are allowed", field="patterns")
@@ -390,6 +398,7 @@ def _patterns(file: _StageFile) -> Sequence[str]:
         if problem := pattern_problem(pattern):
             what = f"'{printable(pattern)}' {problem}"
             raise InputError(what, field="patterns", text=pattern)
+
     return patterns
 
 
@@ -454,9 +463,11 @@ def _problem_of_when(when: When | list[float] | None, before: Sequence[Stage]) -
         finite = all(map(math.isfinite, when))
         if len(when) != 2 or not finite or when[0] > when[1]:
             return "must be [low, high] of suspicion, low at most high"
+
     if not before:
         free = when in (None, When.ALWAYS)
         return None if free else "must be left out or 'always': no guard was asked before"
+
     if when is None:
         return "is missing; say when this stage is asked"
     if when is When.WARN and all(stage.thresholds for stage in before):
@@ -473,12 +484,15 @@ def render_policy(policy: Policy) -> str:
         lines += ["", "[[stage]]"]
         lines.append(_line("guard", ALLOWLIST))
         lines.append(_line("patterns", list(policy.allowed)))
+
     for stage in policy.stages:
         lines += ["", "[[stage]]"]
         lines += _rendered(stage, first=stage is policy.stages[0])
+
     if policy.origin is not None:
         lines.append("")
         lines += _rendered_origin(policy.origin)
+
     return "\n".join(lines) + "\n"
 
 
@@ -509,13 +523,16 @@ def _rendered(stage: Stage, *, first: bool) -> Iterator[str]:
         else:
             yield f"combine = {{ at_least = {stage.at_least} }}"
         yield _line("guards", list(stage.guards))
+
     if isinstance(stage.when, tuple):
         yield f"when = {list(stage.when)}"
     elif not first:
         yield _line("when", stage.when)
+
     if stage.thresholds and number > 1:
         yield f"threshold = {list(stage.thresholds)}"
     elif stage.thresholds:
         yield _line("threshold", stage.thresholds[0])
+
     if stage.on_error:
         yield _line("on_error", stage.on_error)

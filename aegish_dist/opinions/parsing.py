@@ -173,6 +173,7 @@ class _Reader:
                 position = self._collect(mark)
             if (self._leads and self._firm) or self._seen == MAX_OBJECTS:
                 break
+
         return self._decide()
 
     def _after_draft(self, mark: re.Match[str]) -> int:
@@ -185,11 +186,13 @@ class _Reader:
         if self._last_end is None:
             ends = [found.start() for found in DRAFT_ENDS.finditer(text)]
             self._last_end = max(ends, default=-1)
+
         if self._last_end < end:
             # A marker within a line that nothing closes is one that the sentence speaks of.
             if FRAME.fullmatch(self._line_before(start)):
                 return len(text)
             return end
+
         closing = DRAFT_ENDS.search(text, end)
         self._thought = True
         self._draft_end = closing.end() if closing else end
@@ -208,9 +211,11 @@ class _Reader:
             self._separated_until = ends.end() if ends else start
             if self._separated_until == start:
                 return end
+
         if not self._thought and self._firm is None:
             self._objects = []
             self._pairs = set()
+
         self._thought = True
         self._draft_end = end
         return end
@@ -227,10 +232,12 @@ class _Reader:
         if ticks == self._ticks:
             self._ticks = ""
             return end
+
         if pattern := SPAN_ENDS.get(ticks):
             closing = pattern.search(text, end)
             self._quoted_until = closing.end() if closing and closing[0] == ticks else 0
             return end
+
         close = text.find(ticks, end)
         is_all = (
             is_first
@@ -247,6 +254,7 @@ class _Reader:
             if mark.start() >= self._quoted_until and not self._is_of_command(*mark.span()):
                 self._pairs.add(ACTIONS[mark["action"].upper()])
             return mark.end()
+
         start = mark.start("object")
         ticks = self._opening_ticks(mark)
         if self._misses == MAX_MISSES:
@@ -264,9 +272,11 @@ class _Reader:
             )
             if not self._is_quoted(found) and not self._is_example(found):
                 self._add(found)
+
         if parsed.action is None or end is None:
             self._misses += 1
             return mark.end()
+
         return end
 
     def _opening_ticks(self, mark: re.Match[str]) -> str:
@@ -300,6 +310,7 @@ class _Reader:
             if end <= self._quoted_until:
                 return True
             self._quoted_until = 0  # what seemed to open a quotation did not
+
         if self._is_of_command(start, end):
             return True
         line = self._line_before(found.opening)
@@ -312,6 +323,7 @@ class _Reader:
                 return True
             rest_of_line, _, _ = text[end : end + LINE_CHARS].partition("\n")
             return QUOTES[left] in rest_of_line
+
         return any(right == close and quote in line for quote, close in QUOTES.items())
 
     def _is_of_command(self, start: int, end: int) -> bool:
@@ -347,6 +359,7 @@ class _Reader:
         for each in counted:
             if len(each.ticks) > 2:
                 return each.parsed
+
         return counted[0].parsed
 
     def _of_pairs(self) -> ParsedCompletion:
@@ -416,6 +429,7 @@ def judge(completion: Completion, command: str = "", output: Output | None = Non
     if output is not None:
         parsed = read(output, completion, command)
         version = version_of(output, PARSER_VERSION)
+
     if output is None or isinstance(output, ActionJson):
         parsed = replace(parse(completion.text, command), suspicion=parsed.suspicion)
     if parsed.suspicion is not None:
@@ -445,6 +459,7 @@ def _read_broken(text: str, start: int) -> ParsedCompletion:
         with suppress(ValueError, RecursionError):
             fields, _ = DECODER.raw_decode(single)
             return _read_fields(fields)
+
     broken = BROKEN_OBJECT.match(text, start)
     if broken is None:
         return ParsedCompletion(None)

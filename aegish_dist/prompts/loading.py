@@ -35,6 +35,7 @@ def load_prompt(name_or_path: str) -> Prompt:
         prompt = load_prompt(name_or_path.removesuffix(COT))
         system = f"{prompt.system}\n\n{_text('cot.md')}".lstrip()
         return Prompt(f"{prompt.name}{COT}", system, prompt.template)
+
     if name_or_path in _TEMPLATES:
         system = "" if name_or_path == "command" else _text("guard.md")
         prompt = Prompt(name_or_path, system, _TEMPLATES[name_or_path])
@@ -50,6 +51,7 @@ def load_prompt(name_or_path: str) -> Prompt:
         raise ConfigError(
             f"prompt '{name_or_path}' is neither a bundled prompt nor the path of a file: {hint}"
         )
+
     return prompt
 
 

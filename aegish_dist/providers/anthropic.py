@@ -32,14 +32,22 @@ STRUCTURED: dict[Structured | None, dict[str, object]] = {
     "schema": {"output_config": {"format": {"type": "json_schema", "schema": ANSWER_SCHEMA}}},
     "tool": {
         "tools": [{**TOOL, "input_schema": ANSWER_SCHEMA}],
-        "tool_choice": {"type": "tool", "name": TOOL["name"], "disable_parallel_tool_use": True},
+        "tool_choice": {
+            "type": "tool",
+            "name": TOOL["name"],
+            "disable_parallel_tool_use": True,
+        },
     },
 }
 
 
 def encode(spec: ModelSpec, prompt: Prompt, parameters: CallParameters) -> RequestTemplate:
     """Prepare a request; the wire format has no seed."""
-    system = {"type": "text", "text": prompt.system, "cache_control": {"type": "ephemeral"}}
+    system = {
+        "type": "text",
+        "text": prompt.system,
+        "cache_control": {"type": "ephemeral"},
+    }
     defaults = {
         "model": spec.name,
         "max_tokens": parameters.max_output_tokens,

@@ -64,7 +64,13 @@ class Baseline(Struct, frozen=True):
     async def complete(self, command: str, epoch: int = 1) -> Completion:
         action, reason, confidence = BASELINES[self.name](command)
         return Completion(
-            text=json.dumps({"action": action, "reason": reason, "confidence": confidence}),
+            text=json.dumps(
+                {
+                    "action": action,
+                    "reason": reason,
+                    "confidence": confidence,
+                }
+            ),
             stop_reason="stop",
             stop_kind=StopKind.STOP,
             model=f"baseline/{self.name}",

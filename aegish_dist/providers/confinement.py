@@ -55,7 +55,11 @@ REFER = 1 << 13
 TRUNCATE = 1 << 14
 IOCTL_DEV = 1 << 15
 FIRST_RIGHTS = (1 << 13) - 1
-LATER_RIGHTS = {2: REFER, 3: TRUNCATE, 5: IOCTL_DEV}  # by the version that brought them
+LATER_RIGHTS = {
+    2: REFER,
+    3: TRUNCATE,
+    5: IOCTL_DEV,
+}  # by the version that brought them
 OF_FILES = EXECUTE | READ_FILE | WRITE_FILE | TRUNCATE | IOCTL_DEV
 # Other devices hold disks, terminals and the memory that other processes share.
 READABLE_DEVICES = ("/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
@@ -74,6 +78,7 @@ def all_but(hidden: Collection[str], path: str = "/") -> Iterator[str]:
     if not inside:
         yield path
         return
+
     try:
         with os.scandir(path) as entries:
             # What a link leads to is allowed or hidden by its own path.
@@ -82,6 +87,7 @@ def all_but(hidden: Collection[str], path: str = "/") -> Iterator[str]:
         start = len(path.rstrip("/")) + 1
         names = {each[start:].partition("/")[0] for each in inside}
         paths = [os.path.join(path, name) for name in names]
+
     for below in paths:
         yield from all_but(hidden, below)
 
@@ -123,6 +129,7 @@ class FileRules:
                 os.close(self._ruleset)
             self._ruleset = made
             self._times = times
+
         return self._ruleset
 
     def _made(self) -> int:
@@ -140,6 +147,7 @@ class FileRules:
         except BaseException:
             os.close(ruleset)
             raise
+
         return ruleset
 
 
@@ -259,6 +267,7 @@ def filter_of(machine: str) -> bytes:
     for table, answer in ((REFUSED, refused), (UNSUPPORTED, unsupported), (PRETENDED, ANSWER)):
         for number in _numbers(table)[machine].values():
             steps += [(IF_EQUAL, 0, 1, number), (RETURN, 0, 0, answer)]
+
     # Limits of the process itself are its own business.
     steps += _by_argument(calls["prlimit64"], 0, {0: ALLOW}, other=refused)
     # A lease on a file of the package would make each start of a supervisor wait.
@@ -270,7 +279,11 @@ def filter_of(machine: str) -> bytes:
 
 
 def _by_argument(
-    call: int, argument: int, answers: dict[int, int], *, other: int
+    call: int,
+    argument: int,
+    answers: dict[int, int],
+    *,
+    other: int,
 ) -> list[tuple[int, int, int, int]]:
     """Return the steps that answer a call by the lower half of an argument."""
     steps = [(LOAD, 0, 0, PLACE_OF_ARGUMENTS + 8 * argument)]
@@ -352,12 +365,14 @@ def confine(limits: dict[int, int], ruleset: int | None) -> None:
         ceiling = resource.getrlimit(kind)[1]
         kept = most if ceiling == resource.RLIM_INFINITY else min(most, ceiling)
         resource.setrlimit(kind, (kept, kept))
+
     if not LINUX:
         return
     with suppress(OSError):
         file = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
         os.write(file, KILLED_FIRST)
         os.close(file)
+
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     if ruleset is not None and LIBC.syscall(RESTRICT_SELF, ruleset, 0) != 0:

@@ -129,10 +129,12 @@ def _harm(values: object, limit: int) -> str | None:
         if str(values[name] or "default").lower() not in _PARAMETERS.tiers:
             tiers = ", ".join(sorted(_PARAMETERS.tiers))
             return f"'{name}' must be one of {tiers}, as other tiers cost more"
+
     for name in sorted(_PARAMETERS.bounds.intersection(values)):
         most = values[name]  # a null would remove the bound
         if not (isinstance(most, int) and 0 < most <= limit):
             return f"'{name}' must be from 1 to {limit}, as the run's --max-output-tokens allows"
+
     return None
 
 
@@ -150,4 +152,5 @@ def merged(defaults: Mapping[str, object], changes: Mapping[str, object]) -> dic
             result[name] = merged(inner if isinstance(inner, Mapping) else {}, change)
         else:
             result[name] = change
+
     return result

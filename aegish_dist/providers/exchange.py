@@ -124,6 +124,7 @@ async def exchange(
             return Reply(response.status, response.headers, content)
     except (aiohttp.ClientError, OSError) as error:
         failure = _failure(error, route, began_s)
+
     # Raised out here because aiohttp's errors hold the request's headers, the key among them:
     # inside the handler they would hang on as context.
     raise failure
@@ -153,11 +154,15 @@ async def stream(session: aiohttp.ClientSession, route: Route) -> AsyncGenerator
                 yield Reply(response.status, response.headers, piece)
     except (aiohttp.ClientError, OSError) as error:
         failure = _failure(error, route, began_s)
+
     raise failure  # out here, as in `exchange`
 
 
 def _request(
-    session: aiohttp.ClientSession, route: Route, method: str, body: aiohttp.Payload | None
+    session: aiohttp.ClientSession,
+    route: Route,
+    method: str,
+    body: aiohttp.Payload | None,
 ) -> "aiohttp.client._RequestContextManager":
     return session.request(
         method,
@@ -196,6 +201,7 @@ def _failure(error: Exception, route: Route, began_s: float) -> ProviderError:
     if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ClientError):
         words = f"no answer within {route.time_limit_s:g} s"
         return ProviderError(words, error_class=ErrorClass.DEADLINE)
+
     # Only a connector's own words are safe to repeat: others may quote a URL or a header.
     words = str(error) if isinstance(error, aiohttp.ClientConnectorError) else type(error).__name__
     at = route.proxy or route.url
@@ -204,6 +210,7 @@ def _failure(error: Exception, route: Route, began_s: float) -> ProviderError:
         words = f"nothing answers at {at.origin()}"
         if route.proxy is not None:
             words = f"nothing answers at the proxy {at.origin()}"
+
     return ProviderError(
         f"connection failed: {words}",
         error_class=ErrorClass.CONNECTION,
@@ -267,6 +274,7 @@ class HttpClient:
         except BaseException:
             self._room(0)
             raise
+
         self._room(len(completion.text or ""))
         return completion
 

@@ -40,6 +40,7 @@ def retry_after_s(headers: Headers, error: JsonObject) -> float | None:
         seconds = _seconds(delay.removesuffix("s"))  # Google's RetryInfo: `26s`
         if seconds is not None:
             return seconds
+
     return _seconds(lenient.at(error, "metadata", "retry_after_seconds"))  # of OpenRouter
 
 
@@ -124,10 +125,12 @@ def _reset_s(text: str | None, headers: Headers) -> float | None:
     if found:
         parts = zip(found.groups(), _UNITS_S, strict=True)
         return sum(float(number) * unit_s for number, unit_s in parts if number)
+
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         return None
+
     return None if moment.tzinfo is None else seconds_until(moment, headers)
 
 
@@ -182,13 +185,18 @@ def settle(status: int, payload: object, headers: Headers) -> Completion:
             refusal=message,
             request_id=lenient.label(headers.get("x-request-id") or headers.get("request-id")),
         )
+
     wait_s = retry_after_s(headers, error)
     kind = _error_class(status, error, message, wait_s)
     if status == 429 and _is_of_a_day(error):
         kind = ErrorClass.QUOTA
         wait_s = max(wait_s or 0.0, DAILY_WAIT_S)
+
     raise ProviderError(
-        f"HTTP {status}: {message}", error_class=kind, status=status, retry_after_s=wait_s
+        f"HTTP {status}: {message}",
+        error_class=kind,
+        status=status,
+        retry_after_s=wait_s,
     )
 
 
@@ -234,7 +242,12 @@ def _is_filtered(error: JsonObject, message: str) -> bool:
     return bool(moderated) or _KNOWN.filtered.stand_in(error, message.lower())
 
 
-def _error_class(status: int, error: JsonObject, message: str, wait_s: float | None) -> ErrorClass:
+def _error_class(
+    status: int,
+    error: JsonObject,
+    message: str,
+    wait_s: float | None,
+) -> ErrorClass:
     if status in {400, 403, 429} and _is_quota(error, message):
         return ErrorClass.QUOTA
     if status == 400 and "api key" in message.lower():  # Google has no 401 for a wrong key
@@ -243,6 +256,7 @@ def _error_class(status: int, error: JsonObject, message: str, wait_s: float | N
         # OpenRouter's budget for calls in flight, which passes:
         # https://openrouter.ai/docs/api/reference/errors-and-debugging
         return ErrorClass.RATE_LIMIT
+
     if 300 <= status < 400:  # redirects are not followed: the model is not at this address
         return ErrorClass.NOT_FOUND
     passes = status >= 500 or is_passing(status)
@@ -263,6 +277,7 @@ def _is_of_a_day(error: JsonObject) -> bool:
     for detail in lenient.objects(error, "details"):
         for violation in lenient.objects(detail, "violations"):
             quotas.append(lenient.text(violation, "quotaId") or "")
+
     if any(quotas):
         return any(map(_DAILY.search, quotas))
     words = lenient.text(error, "message") or ""

@@ -56,6 +56,7 @@ def encode(spec: ModelSpec, prompt: Prompt, parameters: CallParameters) -> Reque
             "tools": [{"functionDeclarations": [FUNCTION]}],
             "toolConfig": {"functionCallingConfig": FORCED},
         }
+
     contents = [{"role": "user", "parts": [{"text": prompt.template}]}]
     body = merged(defaults, spec.parameters) | {"contents": contents}
     name = quote(spec.name, safe="")  # it comes from a run: it must not choose the path
@@ -86,6 +87,7 @@ def _candidate(candidate: JsonObject) -> Completion:
             error_class=ErrorClass.AUTH,
             status=200,
         )
+
     parts = lenient.objects(candidate, "content", "parts")
     called = lenient.arguments(lenient.at(part, "functionCall", "args") for part in parts)
     said = [part for part in parts if part.get("thought") is not True]

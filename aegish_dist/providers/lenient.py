@@ -38,6 +38,7 @@ def parse(body: bytes, mask: Callable[[object], object] = lambda value: value) -
     except (ValueError, RecursionError):
         # The exception quotes the body, which may hold a completion.
         raise malformed("the provider's answer is not JSON") from None
+
     try:
         # Masked first: a key that is echoed as UTF-16 is known by the zeros that cleaning replaces.
         return cast(object, clean_json(body, mask(value)))

@@ -31,13 +31,21 @@ STOP_KINDS = {
     "model_length": StopKind.MAX_TOKENS,
     "content_filter": StopKind.CONTENT_FILTER,
 }
-FUNCTION = {**TOOL, "strict": True, "parameters": ANSWER_SCHEMA}
+FUNCTION = {
+    **TOOL,
+    "strict": True,
+    "parameters": ANSWER_SCHEMA,
+}
 STRUCTURED: dict[Structured | None, dict[str, object]] = {
     None: {},
     "schema": {
         "response_format": {
             "type": "json_schema",
-            "json_schema": {**TOOL, "strict": True, "schema": ANSWER_SCHEMA},
+            "json_schema": {
+                **TOOL,
+                "strict": True,
+                "schema": ANSWER_SCHEMA,
+            },
         }
     },
     "tool": {
@@ -118,6 +126,7 @@ def _candidates(token: JsonObject) -> dict[str, float]:
         # A list of what is likely holds no NaN, and what is not likely at all adds nothing.
         if text is not None and isinstance(logprob, int | float) and -1_000 < logprob <= 0:
             logprobs[text] = max(float(logprob), logprobs.get(text, -math.inf))
+
     return logprobs
 
 

@@ -102,7 +102,12 @@ def python_program(target: str, like: Program) -> Program:
     """Return the program that asks an object, `module:object`, of this process's environment."""
     path = json.dumps([os.path.abspath(each) for each in sys.path])
     command = (sys.executable, "-I", PYTHON_HOST, target, path)
-    return replace(like, command=command, mode="lines", input="json")
+    return replace(
+        like,
+        command=command,
+        mode="lines",
+        input="json",
+    )
 
 
 class ProgramClient(Struct, frozen=True):
@@ -165,6 +170,7 @@ class ProgramClient(Struct, frozen=True):
                     kind = ErrorClass.NOT_FOUND
             case GuardReport(ended=Ended.EARLY):
                 words = "answered too early"
+
         lines = [line for line in self._text(report.errors).splitlines() if line.strip()]
         telling = [line for line in lines if _TELLING.search(line)] or lines
         if telling:
@@ -191,7 +197,12 @@ def _of_document(answer: dict[str, object]) -> str:
 
 
 def _completion(text: str, took_ms: float | None = None) -> Completion:
-    return Completion(text, stop_reason="stop", stop_kind=StopKind.STOP, took_ms=took_ms)
+    return Completion(
+        text,
+        stop_reason="stop",
+        stop_kind=StopKind.STOP,
+        took_ms=took_ms,
+    )
 
 
 def _question(program: Program, command: str, number: str) -> str:
@@ -209,6 +220,7 @@ def _question(program: Program, command: str, number: str) -> str:
             "tool_name": "Bash",
             "tool_input": {"command": command},
         }
+
     question = json.dumps(document, ensure_ascii=False)
     return f"{question}\n" if program.mode == "lines" else question
 
@@ -318,6 +330,7 @@ class Supervisor(Struct, frozen=True):
         except OSError as error:
             words = f"no process can be started: {error.strerror}"
             raise ProviderError(words, error_class=ErrorClass.SERVER) from error
+
         return cls(
             process, cast(StreamWriter, process.stdin), cast(StreamReader, process.stdout), folder
         )
@@ -340,5 +353,6 @@ class Supervisor(Struct, frozen=True):
                 await self.reports.read()  # a report that no call waits for
         except TimeoutError:
             self.process.kill()
+
         if await self.process.wait():  # it was killed, and its guard may have children
             await asyncio.to_thread(supervisor.end_orphans, self.folder)

@@ -58,6 +58,7 @@ def _loaded(target: str) -> Any:
     except Exception as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         sys.exit(NO_OBJECT)
+
     return judge
 
 
@@ -77,6 +78,7 @@ def _document(result: Any) -> dict[str, Any]:
             return {"score": result}
         case Mapping():
             return dict(result)
+
     raise TypeError(f"the object returned {type(result).__name__}")
 
 

@@ -52,13 +52,18 @@ DNS_CACHE_S = 300
 async def provider_session(hidden: Collection[Path]) -> AsyncIterator["ProviderSession"]:
     """Open a session; `hidden`: folders that no guard which is a program may read."""
     connector = aiohttp.TCPConnector(
-        limit=0, keepalive_timeout=KEEPALIVE_S, ttl_dns_cache=DNS_CACHE_S
+        limit=0,
+        keepalive_timeout=KEEPALIVE_S,
+        ttl_dns_cache=DNS_CACHE_S,
     )
     # The deadline of a call is the client's; aiohttp's own would be a second one.
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
     cookies = aiohttp.DummyCookieJar()
     async with aiohttp.ClientSession(
-        connector=connector, cookie_jar=cookies, timeout=timeout, max_headers=MAX_HEADERS
+        connector=connector,
+        cookie_jar=cookies,
+        timeout=timeout,
+        max_headers=MAX_HEADERS,
     ) as http:
         programs = Programs(hidden)
         try:
@@ -102,11 +107,16 @@ class ProviderSession:
                 program = python_program(program.command[0], program)
             reads = partial(holds_action, spec.output)
             return self._programs.client(program, parameters.time_limit_s, reads)
+
         calls = _calls(spec, prompt, parameters, key)
         return HttpClient(self._http, *calls, observe=observe, answers=self._answers)
 
     def batches(
-        self, spec: ModelSpec, prompt: Prompt, parameters: CallParameters, key: SecretStr | None
+        self,
+        spec: ModelSpec,
+        prompt: Prompt,
+        parameters: CallParameters,
+        key: SecretStr | None,
     ) -> BatchClient:
         decode, template_of, route, secret = _calls(spec, prompt, parameters, key)
         if spec.wire.http is None or not spec.wire.http.batches:
@@ -117,12 +127,16 @@ class ProviderSession:
 
 
 def _calls(
-    spec: ModelSpec, prompt: Prompt, parameters: CallParameters, key: SecretStr | None
+    spec: ModelSpec,
+    prompt: Prompt,
+    parameters: CallParameters,
+    key: SecretStr | None,
 ) -> tuple[Decode, Callable[[int], RequestTemplate], Route, str | None]:
     if spec.wire.http is None:
         imported = spec.wire is WireFormat.IMPORTED
         what = "imported" if imported else "a baseline or a program"
         raise CatalogError(f"model '{spec.id}' is {what} and cannot be called over the network")
+
     require_harmless(spec, parameters)
     wire = codec(spec.wire)
 
@@ -147,7 +161,12 @@ def _calls(
     return partial(_decoded, wire, most), template_of, route, secret
 
 
-def _decoded(wire: Codec, most: tuple[int, int], payload: object, headers: Headers) -> Completion:
+def _decoded(
+    wire: Codec,
+    most: tuple[int, int],
+    payload: object,
+    headers: Headers,
+) -> Completion:
     """Decode an answer; usage of more than `most` tokens of input or of output is unknown."""
     completion = wire.decode(payload, headers)
     used = completion.usage
@@ -161,10 +180,12 @@ def _endpoint(spec: ModelSpec, address: str) -> URL:
         url = URL(address)
     except ValueError:
         url = URL()
+
     if url.scheme not in {"http", "https"} or not url.host or url.user or url.password:
         raise CatalogError(
             f"model '{spec.id}': base_url must be an http or https address without credentials"
         )
+
     return url
 
 
@@ -196,6 +217,7 @@ def _route(url: URL, headers: dict[str, str], time_limit_s: float) -> Route:
     if url.scheme == "http":
         # aiohttp sends `proxy_headers` with CONNECT only; plain HTTP has no such request.
         return Route(url, headers | credentials, time_limit_s, proxy.with_user(None))
+
     return Route(url, headers, time_limit_s, proxy.with_user(None), credentials)
 
 
@@ -205,10 +227,12 @@ def _proxy(address: str, scheme: str) -> URL:
         usable = proxy.scheme in {"http", "https"} and bool(proxy.host) and bool(proxy.port)
     except ValueError:
         usable = False
+
     if not usable:
         # The address may hold a password: it is not repeated.
         raise ConfigError(
             f"the {scheme} proxy of the environment must be an address such as"
             f" http://HOST:3128; set {scheme.upper()}_PROXY again"
         )
+
     return proxy

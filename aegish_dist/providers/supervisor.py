@@ -117,7 +117,11 @@ class GuardProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 cwd=os.path.join(home, "work"),
-                env={"HOME": home, "TMPDIR": home, **environment},
+                env={
+                    "HOME": home,
+                    "TMPDIR": home,
+                    **environment,
+                },
                 start_new_session=True,
                 # There are no threads.
                 preexec_fn=lambda: confinement.confine(limits, ruleset),  # noqa: PLW1509
@@ -125,6 +129,7 @@ class GuardProcess:
         except OSError:
             surroundings.clear()
             raise
+
         pipes = (self._process.stdin, self._process.stdout, self._process.stderr)
         self._asks, *outputs = (pipe for pipe in pipes if pipe is not None)
         for pipe in (self._asks, *outputs):
@@ -144,6 +149,7 @@ class GuardProcess:
             self._reap()
             if self.exit is not None or next(iter(self._kept)) not in self._open:
                 self.end()
+
         return not self.ended
 
     def answer(self, question: dict[str, Any], began_s: float) -> dict[str, object]:
@@ -156,6 +162,7 @@ class GuardProcess:
             self.end()
             if self._has_too_much():  # it wrote that before
                 ended = Ended.SIZE
+
         output, errors = (kept.decode("utf-8", "replace") for kept in self._kept.values())
         return {
             "ended": ended,
@@ -202,6 +209,7 @@ class GuardProcess:
                 return Ended.EXIT
             if closed or 0 in ready:
                 return Ended.CLOSED if closed else Ended.WORKER
+
         return Ended.DEADLINE
 
     def _read(self, descriptors: Iterable[int]) -> bool:
@@ -213,6 +221,7 @@ class GuardProcess:
             kept.extend((piece or b"")[: MAX_OUTPUT_BYTES + 1 - len(kept)])
             if piece == b"":
                 self._open.pop(descriptor).close()
+
         return sum(map(len, self._kept.values())) > before
 
     def _reap(self) -> bool:
@@ -237,6 +246,7 @@ class GuardProcess:
         while self._reap():
             self._surroundings.kill_guards()
             select.select([self._surroundings.woken], [], [], 0.01)
+
         while self._read(self._open):
             pass
         for pipe in (self._asks, *self._open.values()):
@@ -253,6 +263,7 @@ def _is_removed(path: str) -> bool:
         os.rmdir(path)
     except OSError:
         return False
+
     return True
 
 
@@ -271,6 +282,7 @@ def end_orphans(folder: str) -> None:
             break
         _kill(orphans)
         time.sleep(0.01)
+
     if os.path.lexists(folder):
         _run("chmod", "-R", "u+rwx", folder)
         _run("rm", "-rf", folder)
@@ -300,6 +312,7 @@ def _descendants() -> list[int]:
         _, _, facts = stat.rpartition(b")")
         parent = int(facts.split()[1])
         children.setdefault(parent, []).append(process)
+
     descendants = children.get(os.getpid(), [])
     for process in descendants:
         descendants += children.get(process, [])

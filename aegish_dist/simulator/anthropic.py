@@ -49,10 +49,12 @@ def _form(body: JsonObject) -> dialect.Form:
                 schema = tool.get("input_schema")
                 break
         return dialect.form(schema, "tools", str(name), closed=False)
+
     wanted = dialect.inner(body, "output_config", "format")
     if wanted.get("type") == "json_schema":
         bounds = ("minimum", "maximum", "minLength", "maxLength")
         return dialect.form(wanted.get("schema"), "output_config.format", refused=bounds)
+
     return dialect.Form()
 
 
@@ -70,6 +72,7 @@ def answer_body(answer: Completion, call: dialect.Call) -> JsonObject:
         }
         content = [called]
         stop = "tool_use"
+
     body: JsonObject = {
         "id": f"msg_{call.id}",
         "type": "message",
@@ -80,7 +83,12 @@ def answer_body(answer: Completion, call: dialect.Call) -> JsonObject:
         "stop_sequence": None,
     }
     if answer.refusal is not None:
-        body["stop_details"] = {"type": "refusal", "category": None, "explanation": answer.refusal}
+        body["stop_details"] = {
+            "type": "refusal",
+            "category": None,
+            "explanation": answer.refusal,
+        }
+
     if dialect.is_reported(answer.usage):
         body["usage"] = _usage(answer.usage)
     return body

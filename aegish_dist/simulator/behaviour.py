@@ -100,6 +100,7 @@ class TokenBucket:
         if self._tokens >= 1 - 1e-9:
             self._tokens = max(0.0, self._tokens - 1)
             return 0.0
+
         return (1 - self._tokens) / self._per_second
 
     @property
@@ -143,7 +144,11 @@ class SimulatedModel:
     """One model of the provider: its configuration, and the requests counted so far."""
 
     def __init__(
-        self, name: str, config: SimulatorConfig, replay: Replay | None, now_s: float
+        self,
+        name: str,
+        config: SimulatorConfig,
+        replay: Replay | None,
+        now_s: float,
     ) -> None:
         own = config.models.get(name, ModelConfig())
         self.faults = own.faults or config.faults
@@ -216,6 +221,7 @@ class SimulatedModel:
             if self._script:
                 return self._script.popleft()
             return None
+
         if not self._chances:
             return None
         attempt = next(self._attempts[command])
@@ -223,12 +229,17 @@ class SimulatedModel:
         return pick(self._chances, luck)
 
     def _replayed(
-        self, chat: ChatRequest, command: str, fault: Fault | None, delay_s: float
+        self,
+        chat: ChatRequest,
+        command: str,
+        fault: Fault | None,
+        delay_s: float,
     ) -> Response:
         takes = list((self._recorded or {}).get(command, {}).values())
         if not takes:
             message = f"no recording of model {chat.model} for this command"
             return Response(ErrorAnswer(ErrorClass.NOT_FOUND, message))
+
         turn = next(self._answers[command])
         recorded = takes[turn % len(takes)]
         completion = completion_of(recorded)
@@ -236,6 +247,7 @@ class SimulatedModel:
             named = replace(completion, model=completion.model or chat.model)
             answer = Answer(**asdict(named), form=chat.form)
             return Response(answer, fault, delay_s)
+
         if recorded.outcome is Outcome.API_ERROR:
             return Response(ErrorAnswer(ErrorClass.SERVER, "the recorded call failed"), fault)
         return Response(None, Fault.HANG)
@@ -257,6 +269,15 @@ def _withheld(chat: ChatRequest, fault: Fault | None, draws: Draws) -> Completio
 
 
 def _answer(
-    chat: ChatRequest, text: str | None, usage: Usage, kind: StopKind = StopKind.STOP
+    chat: ChatRequest,
+    text: str | None,
+    usage: Usage,
+    kind: StopKind = StopKind.STOP,
 ) -> Completion:
-    return Answer(text, stop_kind=kind, usage=usage, model=chat.model, form=chat.form)
+    return Answer(
+        text,
+        stop_kind=kind,
+        usage=usage,
+        model=chat.model,
+        form=chat.form,
+    )

@@ -81,4 +81,5 @@ class Bill:
             usd = parts["live"]["usd"]
             models[name] = {"usd": usd, **parts}
             total += Decimal(usd)
+
         return {"usd": str(total), "models": models}

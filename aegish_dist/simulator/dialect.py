@@ -83,7 +83,11 @@ class Allowance(Struct, frozen=True):
 
 
 # A client may steer by these headers: without a limit they have to say so.
-UNLIMITED = Allowance(limit=100_000_000, remaining=100_000_000, reset_s=0.0)
+UNLIMITED = Allowance(
+    limit=100_000_000,
+    remaining=100_000_000,
+    reset_s=0.0,
+)
 
 
 class ErrorForm(Struct, frozen=True):
@@ -159,6 +163,7 @@ def command_in(text: str) -> str:
         if framed:
             return command[1:-1]
         return command
+
     _, found, command = text.partition(_LEAD)
     if found:
         return command
@@ -180,7 +185,11 @@ def chars_of(content: object) -> int:
 
 
 def conversation(
-    model: object, stream: object, messages: object, key: str, role: str = ""
+    model: object,
+    stream: object,
+    messages: object,
+    key: str,
+    role: str = "",
 ) -> tuple[str, int]:
     """Return the user's last message and the characters of all.
 
@@ -203,6 +212,7 @@ def conversation(
         chars += len(text)
         if message.get("role", role) == "user":
             user = text
+
     return user, chars
 
 
@@ -246,16 +256,19 @@ def form(
     if not isinstance(schema, dict) or schema.get("type") != "object" or not properties:
         words = "the schema must have type 'object' and properties"
         raise InputError(f"{field}: {words}", field=field)
+
     missing = properties.keys() - map(str, schema.get("required") or ())
     if closed and (missing or schema.get("additionalProperties") is not False):
         words = "'required' must name every property, and allow no other"
         raise InputError(f"{field}: {words}", field=field)
+
     for name in properties:
         part = inner(properties, name)
         known = str(part.get("type")) in _TYPES or "enum" in part
         if not known or not part.keys().isdisjoint(refused):
             words = f"property '{name}' has no known type or keyword"
             raise InputError(f"{field}: {words}", field=field)
+
     return Form(is_json=True, tool=tool)
 
 
@@ -341,6 +354,7 @@ class Exchange(Struct, frozen=True):
         if content:
             await response.prepare(self.request)
             await response.write(content[: len(content) // 2])
+
         if transport is not None and reset:
             # Without this option an abort ends the stream in an orderly way.
             transport.get_extra_info("socket").setsockopt(
@@ -349,6 +363,7 @@ class Exchange(Struct, frozen=True):
             transport.abort()
         elif transport is not None:
             transport.close()
+
         return response
 
     def refuse(self, error: ErrorAnswer, model: str, allowance: Allowance) -> web.Response:
@@ -361,9 +376,14 @@ class Exchange(Struct, frozen=True):
             # Rounded up, so that a client which waits exactly so long is not early.
             wait_ms = math.ceil(error.retry_after_s * 1000)
             headers["Retry-After"] = f"{wait_ms / 1000:g}"
+
         body = self.dialect.error_body(replace(error, message=message), call)
         return json_response(form.status, body, headers)
 
 
 def json_response(status: int, body: JsonObject, headers: dict[str, str]) -> web.Response:
-    return web.Response(status=status, body=encode(body).encode(), headers=headers | _JSON)
+    return web.Response(
+        status=status,
+        body=encode(body).encode(),
+        headers=headers | _JSON,
+    )

@@ -58,6 +58,7 @@ def _form(body: JsonObject) -> dialect.Form:
         # The vendor's own client sends the second form.
         schema = function.get("parametersJsonSchema", function.get("parameters_json_schema"))
         return dialect.form(schema, "tools", str(name), closed=False)
+
     wanted = dialect.inner(body, "generationConfig")
     schema = wanted.get("responseJsonSchema")
     if schema is None:
@@ -65,6 +66,7 @@ def _form(body: JsonObject) -> dialect.Form:
     if wanted.get("responseMimeType") != "application/json":
         words = "response_mime_type: a response schema needs 'application/json'"
         raise InputError(words, field="generationConfig")
+
     return dialect.form(schema, "generationConfig", closed=False)
 
 
@@ -79,6 +81,7 @@ def answer_body(answer: Completion, call: dialect.Call) -> JsonObject:
             body["promptFeedback"]["blockReasonMessage"] = answer.refusal
     else:
         body["candidates"] = [_candidate(answer, reason)]
+
     if dialect.is_reported(answer.usage):
         body["usageMetadata"] = _usage(answer.usage)
     return body
@@ -98,12 +101,14 @@ def error_body(error: dialect.ErrorAnswer, call: dialect.Call) -> JsonObject:
             "retryDelay": f"{error.retry_after_s:.3f}s",
         }
         body["details"] = [retry]
+
     if error.error_class is ErrorClass.QUOTA:
         failure = {
             "@type": f"{_RPC}QuotaFailure",
             "violations": [{"quotaId": "GenerateRequestsPerDayPerProjectPerModel"}],
         }
         body["details"] = [failure]
+
     return {"error": body}
 
 
@@ -122,6 +127,7 @@ def _candidate(answer: Completion, reason: str | None) -> JsonObject:
         content["parts"] = [{"functionCall": called}]
     elif answer.text is not None:
         content["parts"] = [{"text": answer.text}]
+
     candidate: JsonObject = {"index": 0, "content": content}
     if reason is not None:
         candidate["finishReason"] = reason

@@ -14,7 +14,11 @@ from aegish_dist.opinions.parsing import parse
 from aegish_dist.simulator.config import SimulatorConfig
 from aegish_dist.simulator.personas import compose, draw, persona_for
 
-DECISIONS = {Outcome.ALLOW: "allow", Outcome.WARN: "ask", Outcome.BLOCK: "deny"}
+DECISIONS = {
+    Outcome.ALLOW: "allow",
+    Outcome.WARN: "ask",
+    Outcome.BLOCK: "deny",
+}
 
 
 def answer(asked: JsonObject, persona: str) -> JsonObject:

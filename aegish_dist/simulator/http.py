@@ -14,8 +14,16 @@ from aegish_dist.simulator import dialect
 ERRORS = dialect.WORDS[WireFormat.HTTP].errors
 KEY_HEADER = "Authorization"
 KEY_SCHEME = "bearer"
-_BASE = {Outcome.ALLOW: 0.3, Outcome.WARN: 0.5, Outcome.BLOCK: 0.7}
-_SLOPE = {Outcome.ALLOW: -0.3, Outcome.WARN: 0.0, Outcome.BLOCK: 0.3}
+_BASE = {
+    Outcome.ALLOW: 0.3,
+    Outcome.WARN: 0.5,
+    Outcome.BLOCK: 0.7,
+}
+_SLOPE = {
+    Outcome.ALLOW: -0.3,
+    Outcome.WARN: 0.0,
+    Outcome.BLOCK: 0.3,
+}
 
 
 def route(path: str) -> str | None:

@@ -50,6 +50,7 @@ def _form(body: JsonObject) -> dialect.Form:
     if not isinstance(top, int) or not 0 <= top <= MOST_LOGPROBS or (top and not wants_logprobs):
         words = f"top_logprobs must be from 0 to {MOST_LOGPROBS}, and logprobs true"
         raise InputError(words, field="top_logprobs")
+
     form = _answer_form(body)
     if wants_logprobs:
         return replace(form, top_logprobs=top)
@@ -67,6 +68,7 @@ def _answer_form(body: JsonObject) -> dialect.Form:
                 schema = function.get("parameters")
                 break
         return dialect.form(schema, "tools", str(forced))
+
     wanted = dialect.inner(body, "response_format")
     if wanted.get("type") != "json_schema":
         return dialect.Form()
@@ -81,8 +83,13 @@ def answer_body(answer: Completion, call: dialect.Call) -> JsonObject:
     message["refusal"] = answer.refusal
     if isinstance(answer, dialect.Answer) and answer.arguments is not None:
         function = {"name": answer.form.tool, "arguments": answer.text}
-        called = {"id": f"call_{call.id}", "type": "function", "function": function}
+        called = {
+            "id": f"call_{call.id}",
+            "type": "function",
+            "function": function,
+        }
         message |= {"content": None, "tool_calls": [called]}
+
     body: JsonObject = {
         "id": f"chatcmpl-{call.id}",
         "object": "chat.completion",
@@ -122,6 +129,7 @@ def _logprobs(answer: Completion) -> JsonObject | None:
         token = _token(text, chances[text])
         token["top_logprobs"] = [_token(*each) for each in likeliest[: answer.form.top_logprobs]]
         tokens.append(token)
+
     return {"content": tokens, "refusal": None}
 
 

@@ -79,10 +79,12 @@ def parse_latency(text: str) -> Callable[[float], float]:
         numbers = [float(part) for part in rest.split(",")]
     except ValueError:
         numbers = []
+
     finite = all(0 <= number < math.inf for number in numbers)
     if law is None or len(numbers) != law.numbers or not finite:
         forms = " or ".join(known.form for known in _LAWS.values())
         raise InputError(f"latency '{text}' is not {forms}, with finite numbers of 0 or more")
+
     if law is _LAWS["uniform"] and numbers[0] > numbers[1]:
         raise InputError(f"latency '{text}': the lower end is above the upper end")
     return lambda quantile: law.quantile(quantile, *numbers)
@@ -152,13 +154,25 @@ def _stranger(draws: Draws) -> Persona:
     )
 
 
-def compose(persona: Persona, command: str, draws: Draws, *, strict: bool = False) -> str:
+def compose(
+    persona: Persona,
+    command: str,
+    draws: Draws,
+    *,
+    strict: bool = False,
+) -> str:
     """Return the persona's answer about a command, as the text of a completion.
 
     A strict answer is the JSON alone: a grammar leaves no room for the persona's habits.
     """
     if strict:
-        persona = replace(persona, format_error=0.0, fenced=0.0, thinks=0.0)
+        persona = replace(
+            persona,
+            format_error=0.0,
+            fenced=0.0,
+            thinks=0.0,
+        )
+
     ideal, reason = judge(command)
     action = _slip(persona, ideal, draws.skill)
     if draws.form < persona.format_error:
@@ -170,6 +184,7 @@ def compose(persona: Persona, command: str, draws: Draws, *, strict: bool = Fals
         # A slip is stated a little less surely.
         confidence = max(0.0, confidence - persona.doubt)
         words = f"The command looks like a case for {action} at first sight."
+
     answer = {
         "action": action.value,
         "reason": words,
@@ -192,6 +207,7 @@ def _slip(persona: Persona, ideal: Outcome, skill: float) -> Outcome:
         worst = Outcome.BLOCK
         to_worst = persona.overblock
         to_warn = persona.overwarn
+
     if skill < to_worst:
         return worst
     if skill < to_worst + to_warn:

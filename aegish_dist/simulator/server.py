@@ -77,9 +77,11 @@ class Simulator:
                 break
         else:
             return await self.serve_other(request)
+
         if request.method != "POST":
             message = f"{request.method} is not allowed"
             return json_response(405, {"error": {"message": message}}, {})
+
         exchange = Exchange(request, dialect, self.new_id())
         stats = self.stats
         stats.in_flight += 1
@@ -110,18 +112,21 @@ class Simulator:
         except InputError as error:
             refused = ErrorAnswer(ErrorClass.BAD_REQUEST, error.what, error.field)
             return exchange.refuse(refused, path_model, UNLIMITED)
+
         model = self.model(chat.model)
         self.stats.requests[chat.model] += 1
         throttled = model.admit(asyncio.get_running_loop().time())
         if throttled is not None:
             self.stats.throttled += 1
             return exchange.refuse(throttled, chat.model, model.allowance)
+
         response = model.respond(chat)
         if response.fault is not None:
             self.stats.faults[response.fault] += 1
         if response.outcome is None:
             await asyncio.sleep(model.faults.hang_s)
             return await exchange.break_off(b"", reset=True)
+
         if isinstance(response.outcome, ErrorAnswer):
             return exchange.refuse(response.outcome, chat.model, model.allowance)
         if latency_s := model.latency_s(response, asyncio.get_running_loop().time()):
@@ -139,6 +144,7 @@ class Simulator:
                 replay=self._replay,
                 now_s=now_s,
             )
+
         return self._models[name]
 
 

@@ -90,7 +90,12 @@ def _committed(
     return committed
 
 
-def _budget(session: Session, run: Run, spec: ModelSpec, room_usd: Decimal | None) -> BatchBudget:
+def _budget(
+    session: Session,
+    run: Run,
+    spec: ModelSpec,
+    room_usd: Decimal | None,
+) -> BatchBudget:
     prompt = run.prompt_of(spec.id)
     if prompt is None or run.parameters is None:
         raise StoreError(f"run {run.run_id} was imported: its models cannot be asked")

@@ -93,6 +93,7 @@ class BatchKeeper:
             await asyncio.wait(waits, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
             for wait in waits:
                 wait.cancel()
+
         if under_way := self._under_way():
             await asyncio.wait(under_way)
 
@@ -128,6 +129,7 @@ class BatchKeeper:
         for model in due:
             provider = str(origin(model.destination.base_url))
             providers[provider].append(model.run_model_id)
+
         for provider, keys in providers.items():
             await self._take(provider, keys)
         if self._planning is None or self._planning.done():
@@ -135,6 +137,7 @@ class BatchKeeper:
             ready = [model for model in wanted if self._plan_at.get(model.run_model_id, 0) < now_s]
             if ready:
                 self._planning = asyncio.create_task(self._plan(ready))
+
         return bool(due or wanted or self._under_way())
 
     async def _take(self, provider: str, keys: list[int]) -> None:
@@ -155,6 +158,7 @@ class BatchKeeper:
         for batch, _ in self._steps.values():
             if batch.held is not RunPause.CANCELLED and batch.state is not BatchState.PLANNED:
                 asked.append(batch.id)
+
         if not asked:
             return
         for key in await self._context.ask(cancelled_among, asked):
@@ -235,7 +239,11 @@ class BatchKeeper:
 
 
 def plan_batch(
-    session: Session, model: BatchingModel, spec: ModelSpec, client: BatchClient, pace: BatchPace
+    session: Session,
+    model: BatchingModel,
+    spec: ModelSpec,
+    client: BatchClient,
+    pace: BatchPace,
 ) -> bool:
     """Plan the next batch of a model of a run; return whether there was one to plan.
 
@@ -254,13 +262,19 @@ def plan_batch(
             for request in missing
         )
         items, usd, short_of_money = next_batch(sized, client.limits, budget.room_usd)
+
     if not items:
         return False
     # What open batches cost less than expected is left once they end.
     if short_of_money and has_batches(session, run_model_id, still_open=True):
         return False
     save_batch(session, run_model_id, token, items, usd)
-    log.info("batch_planned", run=model.run_id, model=model.model, requests=len(items))
+    log.info(
+        "batch_planned",
+        run=model.run_id,
+        model=model.model,
+        requests=len(items),
+    )
     return True
 
 
@@ -273,5 +287,6 @@ def _may_plan(session: Session, model: BatchingModel, pace: BatchPace) -> bool:
             return False
         # None: a living worker has not said since what it holds.
         return items_under_way(session, model.run_id, since, model.model) == 0
+
     failed, ended_s = failed_in_a_row(session, model.run_model_id)
     return not failed or ended_s >= pace.after_failures_s(failed)

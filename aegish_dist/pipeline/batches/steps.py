@@ -130,7 +130,10 @@ class BatchContext(Struct, frozen=True):
 
 
 async def advance(
-    context: BatchContext, batch: TakenBatch, client: BatchClient, spec: ModelSpec
+    context: BatchContext,
+    batch: TakenBatch,
+    client: BatchClient,
+    spec: ModelSpec,
 ) -> None:
     """Make the next step of a batch while its lease is renewed; give it back afterwards."""
     its = BatchStep(context, batch, client, spec)
@@ -142,6 +145,7 @@ async def advance(
         for task in (step, lease):
             task.cancel()
         await asyncio.wait([step, lease])
+
     if not step.cancelled():
         step.result()
 
@@ -177,7 +181,12 @@ class BatchStep(Struct, frozen=True):
             raise  # its lease ends by itself
         except AegishError as error:
             state = batch.state.value
-            log.warning("batch_step_failed", batch=batch.id, state=state, problem=str(error))
+            log.warning(
+                "batch_step_failed",
+                batch=batch.id,
+                state=state,
+                problem=str(error),
+            )
             asked_s = error.retry_after_s if isinstance(error, ProviderError) else None
             with suppress(BatchTakenError):
                 await self.context.failed(batch, error, asked_s)
@@ -209,22 +218,35 @@ class BatchStep(Struct, frozen=True):
         if batch.held is RunPause.PAUSED:
             await self._give_back(pace.longest_s)
             return
+
         requests = await self.context.ask(self._begin) if batch.held is None else []
         if not requests:
             await self.context.ask(self._dissolve)
             return
+
         try:
             name = await self.client.create(batch.token, requests)
         except ProviderError as error:
             unknown = may_exist(error.status)
-            log.warning("batch_not_created", batch=batch.id, model=batch.model, unknown=unknown)
+            log.warning(
+                "batch_not_created",
+                batch=batch.id,
+                model=batch.model,
+                unknown=unknown,
+            )
             values: JsonObject = {}
             if not unknown:
                 values = {"state": BatchState.PLANNED.value, "creating_at": None}
             await self.context.failed(batch, error, error.retry_after_s, **values)
             return
+
         await self._named(name, pace.first_s)
-        log.info("batch_created", batch=batch.id, model=batch.model, requests=len(requests))
+        log.info(
+            "batch_created",
+            batch=batch.id,
+            model=batch.model,
+            requests=len(requests),
+        )
 
     def _begin(self, session: Session) -> list[BatchRequest]:
         begun = {"state": BatchState.CREATING.value, "creating_at": func.now()}
@@ -234,7 +256,11 @@ class BatchStep(Struct, frozen=True):
     def _dissolve(self, session: Session) -> None:
         """End a batch that no provider has heard of, as its run is cancelled."""
         free_items(session, self.batch.id, refunded=1)
-        ended = {"state": BatchState.ENDED.value, "ended_at": func.now(), "problem": None}
+        ended = {
+            "state": BatchState.ENDED.value,
+            "ended_at": func.now(),
+            "problem": None,
+        }
         give_back(session, self.batch, self.context.worker, 0, **ended)
 
     async def _named(self, name: str, due_in_s: float, **values: object) -> None:
@@ -260,14 +286,24 @@ class BatchStep(Struct, frozen=True):
         taken = await self.context.ask(known_names, wanted)
         names = [name for name in wanted if name not in taken]
         if names:
-            log.info("batch_adopted", batch=batch.id, model=batch.model, candidates=len(names))
+            log.info(
+                "batch_adopted",
+                batch=batch.id,
+                model=batch.model,
+                candidates=len(names),
+            )
             await self._named(names[0], 0, adopted=True)
         elif not all(taken.values()):
             # Another batch of ours took one of them for its own: it may be this one, and is left.
             await self._give_back(pace.next_poll_s(batch.creating_s), failures=0)
         elif batch.creating_s >= pace.certain_s:
             log.info("batch_not_found", batch=batch.id, model=batch.model)
-            await self._give_back(0, state=BatchState.PLANNED.value, creating_at=None, problem=None)
+            await self._give_back(
+                0,
+                state=BatchState.PLANNED.value,
+                creating_at=None,
+                problem=None,
+            )
         else:
             await self._give_back(min(pace.first_s, pace.certain_s - batch.creating_s), failures=0)
 
@@ -281,6 +317,7 @@ class BatchStep(Struct, frozen=True):
                 raise
             await self._give_back(0, state=BatchState.COLLECTING.value, counts={GONE: True})
             return
+
         if refusal is not None and not report.ended:
             raise refusal
         state = BatchState.IN_PROGRESS
@@ -288,6 +325,7 @@ class BatchStep(Struct, frozen=True):
         if report.ended:
             state = BatchState.COLLECTING
             due_in_s = 0.0
+
         await self._give_back(
             due_in_s,
             state=state.value,
@@ -347,6 +385,7 @@ class BatchStep(Struct, frozen=True):
                     error_class=ErrorClass.MALFORMED,
                     status=200,
                 )
+
         reader.finish()
         await self._store_refusals(reader)
         await self._end(reader)
@@ -377,6 +416,7 @@ class BatchStep(Struct, frozen=True):
         except EndlessResultsError:
             ends = False
             log.warning("batch_results_without_end", batch=self.batch.id, model=self.batch.model)
+
         if group:
             await self._store(group)
         return ends
@@ -401,7 +441,12 @@ class BatchStep(Struct, frozen=True):
         return self._signed(lost, call_errors=(call,))
 
     def _signed(self, verdict: Verdict, **more: object) -> Verdict:
-        return replace(verdict, worker=self.context.worker, created_at=datetime.now(UTC), **more)
+        return replace(
+            verdict,
+            worker=self.context.worker,
+            created_at=datetime.now(UTC),
+            **more,
+        )
 
     async def _store(self, verdicts: Sequence[tuple[BatchItem, Verdict]]) -> None:
         batch = self.batch
@@ -409,6 +454,7 @@ class BatchStep(Struct, frozen=True):
         for item, verdict in verdicts:
             key = VerdictKey(batch.run_model_id, item.sample_key, item.epoch, item.generation)
             keyed.append((key, verdict))
+
         began_s = monotonic()
         new = await self.context.ask(insert_verdicts, keyed)
         if self.context.work is not None and new:  # results that break off are read once more
@@ -448,6 +494,7 @@ class BatchStep(Struct, frozen=True):
         if not failed:
             # What went wrong with all alike is the account's or the host's, and gives no item up.
             await self.context.ask(settle_items, batch.id, reader.problems)
+
         if batch.held is None:  # else `resume` publishes them
             items = []
             for item in await self.context.ask(live_items_of, batch.id):
@@ -456,9 +503,20 @@ class BatchStep(Struct, frozen=True):
             if items and await self._may_cost():
                 await self.context.publish(items)
                 number = len(items)
-                log.info("batch_items_asked_live", batch=batch.id, model=batch.model, items=number)
+                log.info(
+                    "batch_items_asked_live",
+                    batch=batch.id,
+                    model=batch.model,
+                    items=number,
+                )
+
         await self.context.ask(self._close, reader, failed=failed)
-        log.info("batch_ended", batch=batch.id, model=batch.model, **reader.numbers())
+        log.info(
+            "batch_ended",
+            batch=batch.id,
+            model=batch.model,
+            **reader.numbers(),
+        )
 
     async def _may_cost(self) -> bool:
         """Return whether the caps leave money for calls, now that this batch has its cost."""
@@ -478,6 +536,7 @@ class BatchStep(Struct, frozen=True):
             values["counts"][FAILED_AS_A_WHOLE] = True
         else:
             values["problem"] = None
+
         give_back(session, self.batch, self.context.worker, 0, **values)
 
 

@@ -57,6 +57,7 @@ class GoogleBatches(FileBatchClient):
             address = URL(begun.headers.get("x-goog-upload-url") or "")
         except ValueError:
             raise lenient.malformed("the provider names no usable address for the upload") from None
+
         content = {
             "Content-Type": CONTENT_TYPE,
             "X-Goog-Upload-Command": "upload, finalize",
@@ -105,6 +106,7 @@ class GoogleBatches(FileBatchClient):
         if status == 429:
             # The word by which a live failure is known to be Google's.
             error = {"status": "RESOURCE_EXHAUSTED", **error}
+
         return failures.settle(status, {"error": error}, {})
 
 

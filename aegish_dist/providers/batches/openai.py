@@ -90,6 +90,7 @@ class OpenAIBatches(FileBatchClient):
             if 200 <= status < 300:
                 return self._decode(body, headers)
             return failures.settle(status, body, headers)
+
         error = lenient.mapping(line, "error")
         if not error:
             raise lenient.malformed("the result holds neither a response nor an error")

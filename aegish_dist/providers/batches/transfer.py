@@ -88,7 +88,11 @@ class Transfer:
     """The way to one provider, with one key; each call raises `ProviderError`."""
 
     def __init__(
-        self, session: aiohttp.ClientSession, route: Route, base_url: str, key: str | None
+        self,
+        session: aiohttp.ClientSession,
+        route: Route,
+        base_url: str,
+        key: str | None,
     ) -> None:
         self._session = session
         self._route = route  # that of live calls, of which headers and proxy are taken
@@ -142,6 +146,7 @@ class Transfer:
                     rest = b""
                     too_long = True
                 asked_at = monotonic()  # what is done with lines is not the provider's time
+
         if too_long or rest.strip():
             yield None if too_long else rest
 
@@ -344,7 +349,11 @@ class BatchClient(ABC):
         return await self._transfer.call("GET", self._address(name))
 
     def _body(
-        self, token: str, requests: Iterable[BatchRequest], start: bytes = b"", end: bytes = b""
+        self,
+        token: str,
+        requests: Iterable[BatchRequest],
+        start: bytes = b"",
+        end: bytes = b"",
     ) -> Body:
         kept = tuple(requests)
 
@@ -402,6 +411,7 @@ class BatchClient(ABC):
             newest_first = times == sorted(times, reverse=True)
             if cursor is None or (newest_first and times and times[-1] < earliest):
                 return names
+
         raise lenient.malformed("the provider's list of batches does not end")
 
     def _read(self, line: bytes | None) -> BatchResult:
