@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, func, select, text
 from sqlalchemy.orm import Session
 
 from aegish_dist.broker.messages import queue_names
@@ -194,6 +194,23 @@ def tallies(session: Session, run_id: str) -> list[ModelTally]:
 
 Imported = Callable[[Iterable[object]], str]
 """What the fixture `imported` gives."""
+
+
+def contents(engine: Engine) -> dict[str, list[str]]:
+    """Return all rows of all tables, as they are compared."""
+    with engine.connect() as connection:
+        return {
+            table: list(
+                connection.scalars(text(f"SELECT to_jsonb(t)::text FROM {table} AS t ORDER BY 1"))
+            )
+            for table in METADATA.tables
+        }
+
+
+def execute(engine: Engine, statement: str) -> None:
+    """Run SQL that no product code would, and commit it."""
+    with engine.begin() as connection:
+        connection.execute(text(statement))
 
 
 def row_counts(engine: Engine) -> dict[str, int]:

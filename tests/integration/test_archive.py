@@ -22,7 +22,6 @@ from aegish_dist.db.batches import models_to_plan
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import open_queues, save_retry, take_due
 from aegish_dist.db.runs import load_run, save_dataset
-from aegish_dist.db.tables import METADATA
 from aegish_dist.errors import DatasetError
 from aegish_dist.opinions.parsing import judge
 from aegish_dist.pipeline import archives
@@ -31,7 +30,15 @@ from aegish_dist.pipeline.verdict_files import export_lines
 from tests.integration.command_line import CommandLine
 from tests.integration.forged_archives import seal
 from tests.integration.samples import BLOCKED, COMMANDS, CURL, DETAILED, LS, NOON, TAR
-from tests.integration.stored_runs import a_model, answer, imported_run, row_counts, stored_run
+from tests.integration.stored_runs import (
+    a_model,
+    answer,
+    contents,
+    execute,
+    imported_run,
+    row_counts,
+    stored_run,
+)
 
 FIRST, SECOND = "0abcdefgh", "0bbcdefgh"
 OLD = ("runs", "prune", "--older-than", "1d", "--yes")
@@ -58,21 +65,6 @@ def stored(engine: Engine, aegish: CommandLine) -> Engine:
     answer(engine, run, {run.item(TAR, model="test/b", generation=1): BLOCKED})
     aegish.ok("aggregate --run-id", FIRST)
     return engine
-
-
-def contents(engine: Engine) -> dict[str, list[Any]]:
-    with engine.connect() as connection:
-        return {
-            table: list(
-                connection.scalars(text(f"SELECT to_jsonb(t)::text FROM {table} AS t ORDER BY 1"))
-            )
-            for table in METADATA.tables
-        }
-
-
-def execute(engine: Engine, statement: str) -> None:
-    with engine.begin() as connection:
-        connection.execute(text(statement))
 
 
 Facts = dict[str, Any]

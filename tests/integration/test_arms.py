@@ -220,33 +220,3 @@ def test_a_prompt_that_reasons_first_is_named_with_its_file(aegish: CommandLine,
     Path("run.toml").write_text(file.replace('"terse+cot@', '"terse.md+cot@'))
     aegish.ok("submit --run-file run.toml --skip-preflight")
     assert "in place of NAME,\n# FILE+cot in place of NAME+cot" in file
-
-
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        (("--models", "lab/m#lwo"), "model 'lab/m' has no arm 'lwo': did you mean 'low'?"),
-        (("--models", "lab/m#low+"), "has no arm 'low+'"),
-        (("--models", "lab/guard#xyz"), "it has no variants, and no --prompt is named so"),
-        (
-            ("--models", "lab/m", "--prompt", "guard,a b.md"),
-            "prompt 'a b' cannot be an arm of lab/m",
-        ),
-        (("--models", "lab/m", "--prompt", "guard,low.md"), "and no name of a variant"),
-        (("--models", "lab/m", "--prompt", "terse.md,x/terse.md"), "two prompts have one name"),
-        (("--models", "baseline/keyword#guard"), "baseline/keyword reads no prompt: leave out"),
-        (
-            ("--models", "lab/m", "--prompt", "guard@00000000"),
-            "not 00000000: name the file with that",
-        ),
-        (("--models", "lab/m", "--prompt", "mine@00000000"), "is not in this store: name its file"),
-    ],
-)
-def test_an_arm_that_is_none_is_one_line(
-    aegish: CommandLine, seen: Any, options: tuple[str, ...], problem: str
-) -> None:
-    Path("x").mkdir()
-    for name in ("a b.md", "low.md", "x/terse.md"):
-        Path(name).write_text("Other.")
-    assert problem in aegish.refused("submit", *options, *FEW)
-    assert seen == []

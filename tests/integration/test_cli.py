@@ -211,7 +211,7 @@ def test_an_exported_run_can_be_imported_again(
 
 @pytest.mark.usefixtures("run_id")
 def test_a_report_comes_in_every_format(aegish: CommandLine, tmp_path: Path) -> None:
-    """On stdout, or in a file whose suffix says the format; a PDF is printed by a browser."""
+    """On stdout, or in a file whose suffix says the format."""
     for form, suffix in SUFFIXES.items():
         printed = aegish.ok("report --format", form)
         path = tmp_path / f"report.{suffix}"
@@ -224,10 +224,6 @@ def test_a_report_comes_in_every_format(aegish: CommandLine, tmp_path: Path) -> 
     assert len(printed.json["comparison"]["pairs"]) == 1
     aegish.ok("report --format json -o", tmp_path / "report")
     assert (tmp_path / "report").read_bytes() == path.read_bytes()
-    refused = aegish("report -o", tmp_path / "report.pdf")
-    assert refused.code == 2
-    assert "print it into a PDF" in refused.err
-    assert not (tmp_path / "report.pdf").exists()
 
 
 def test_datasets_can_be_imported_shown_and_exported(aegish: CommandLine, tmp_path: Path) -> None:
@@ -314,15 +310,6 @@ def test_published_data_and_predictions_become_a_run(
     assert sorted(each["outcome"] for each in listed) == ["ALLOW", "ALLOW", "BLOCK"]
     undeclared = aegish("datasets import trajectories", split)
     assert (undeclared.code, "--label" in undeclared.err) == (2, True)
-
-
-def test_a_path_that_the_system_cannot_look_at_is_refused(aegish: CommandLine) -> None:
-    """Its name is too long here; a folder that is closed to the user gives the same kind of error."""
-    importing = ("datasets import gtfobins", "datasets import redcode-exec")
-    for command in ("init", "datasets validate", *importing):
-        refused = aegish.refused(command, "x" * 300)
-        assert "cannot be" in refused
-        assert "File name too long" in refused
 
 
 def test_validate_lists_every_problem(aegish: CommandLine, tmp_path: Path) -> None:
@@ -469,6 +456,5 @@ def test_batches_of_a_run_file_are_taken_back(aegish: CommandLine, tmp_path: Pat
     asked = f"{BATCHED} --run-file {path}"
     assert aegish.ok(asked).json["batches"] is not None
     assert aegish.ok(f"{asked} --no-batch").json["batches"] is None
-    refused = aegish(f"{asked} --batch-after 2h").err
-    assert "leave out --batch-after, or say --no-batch" in refused
+    assert aegish(f"{asked} --batch-after 2h").code == 2
     assert aegish.ok(f"{asked} --batch-after 2h --no-batch").json["batches"] is not None

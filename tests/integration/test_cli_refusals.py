@@ -4,7 +4,6 @@ import io
 import json
 import shlex
 import zipfile
-from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from sqlalchemy import Engine
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from tests.integration.command_line import CommandLine, write_lines
 from tests.integration.samples import BLOCKED, COMMANDS, TAR
-from tests.integration.stored_runs import row_counts, stored_run
+from tests.integration.stored_runs import contents, stored_run
 from tests.recorded import lines_of
 from tests.services import as_superuser
 
@@ -22,6 +21,18 @@ MALICIOUS = {"command": "7z x", "binary": "7z", "category": "shell"}
 VERDICT = {"model": "test/x", "command": "ls", "target": "harmless", "completion": None}
 REFUSED = lines_of("refused_commands.jsonl")
 """Exit code, the command as it is typed after its settings, and what its error says."""
+
+
+LAB = """
+[providers.lab]
+base_url = "http://127.0.0.1:1/v1"
+[[models]]
+id = "lab/m"
+variants.low.parameters.reasoning_effort = "low"
+[[models]]
+id = "lab/guard"
+prompt = "own.toml"
+"""
 
 
 def write_files() -> None:
@@ -34,6 +45,11 @@ def write_files() -> None:
     Path("empty.json").write_text('{"commands": []}')
     Path("bad.csv").write_text("cmd,label\nls,harmless\n")
     Path("uncategorised.csv").write_text("command,target\nid,malicious\nwho,malicious\n")
+    Path("lab.toml").write_text(LAB)
+    Path("x").mkdir()
+    for prompt in ("terse.md", "a b.md", "low.md", "x/terse.md"):
+        Path(prompt).write_text(f"Judge as {prompt} says.")
+    Path("own.toml").write_text("template = 'Safe? {command}'\n")
     Path("simulated.toml").write_text('models = ["simulated/careful"]\n')
     Path("random.bin").write_bytes(bytes(range(256)))
     Path("prise.toml").write_text('[[models]]\nid = "ollama/x"\nprise = 1\n')
@@ -68,19 +84,18 @@ def test_bad_input_gets_one_line_and_leaves_no_trace(
     aegish: CommandLine, engine: Engine, monkeypatch: pytest.MonkeyPatch, part: int
 ) -> None:
     """Exit code 1 and one line that names what is wrong, 2 and the usage; every table as it was."""
-    before, files = row_counts(engine), set(Path().iterdir())
+    before, files = contents(engine), set(Path().iterdir())
     for code, typed, *says in REFUSED[part::5]:
         words = shlex.split(typed)
-        settings = list(takewhile(lambda word: word.startswith("AEGISH_DIST_"), words))
         with monkeypatch.context() as patch:
-            for setting in settings:
-                patch.setenv(*setting.split("=", 1))
-            done = aegish(*words[len(settings) :])
+            while words[0].startswith("AEGISH_DIST_"):
+                patch.setenv(*words.pop(0).split("=", 1))
+            done = aegish(*words)
         assert (done.code, done.out) == (code, ""), typed
         assert done.err.startswith({1: "error: ", 2: "Usage: aegish-dist"}[code]), typed
         assert code == 2 or done.err.count("\n") == 1, typed
         assert [each for each in says if each not in done.err] == [], typed
-        assert row_counts(engine) == before, typed
+        assert contents(engine) == before, typed
         assert set(Path().iterdir()) == files, typed
 
 

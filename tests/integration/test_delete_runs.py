@@ -114,12 +114,6 @@ def test_a_run_that_workers_are_at_is_not_deleted(aegish: CommandLine, stored: E
     assert all_runs(stored) == [SECOND]
 
 
-def test_nothing_is_deleted_without_a_yes(aegish: CommandLine, stored: Engine) -> None:
-    """Without a terminal there is nothing to answer on."""
-    assert "say --yes" in aegish.refused("runs delete", FIRST)
-    assert len(all_runs(stored)) == 2
-
-
 def test_pruning(aegish: CommandLine, engine: Engine) -> None:
     """The runs that are old enough are listed, then deleted; the newest are kept on request."""
     now = datetime.now(UTC)

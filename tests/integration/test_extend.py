@@ -21,7 +21,7 @@ from aegish_dist.db.missing import (
     open_queues,
     save_extension,
 )
-from aegish_dist.db.runs import hold, load_run, save_dataset
+from aegish_dist.db.runs import hold, save_dataset
 from aegish_dist.errors import StoreError
 from aegish_dist.pipeline.status import run_status
 from tests.integration.command_line import CommandLine
@@ -95,31 +95,6 @@ def stored_at(engine: Engine) -> dict[tuple[Any, ...], Any]:
     with engine.connect() as connection:
         rows = connection.execute(text(f"SELECT {keys}, stored_at FROM verdicts"))
         return {tuple(row[:4]): row.stored_at for row in rows}
-
-
-@pytest.mark.parametrize(
-    ("options", "code", "problem"),
-    [
-        ([], 2, "say what to add"),
-        (["--models", "no/such"], 1, "no/such"),
-        (["--dataset", "none"], 1, "none: no such dataset"),
-        (["--dataset", "harmless", "--dataset", "others", "--epochs", "0"], 2, "1<=x<=1000"),
-        (["--epochs", "1"], 1, "nothing to add"),
-        (["--models", "openai/gpt-5.1"], 1, "OPENAI_API_KEY"),
-        (["--models", KEYWORD, "--max-cost", "1"], 1, "submitted without --max-cost"),
-    ],
-)
-def test_an_extension_that_cannot_be_made(
-    aegish: CommandLine, engine: Engine, run_id: str,
-    *, options: Sequence[str], code: int, problem: str,
-) -> None:  # fmt: skip
-    refused = aegish("extend --run-id mine", *options)
-
-    assert (refused.code, refused.out) == (code, "")
-    assert problem in refused.err
-    with Session(engine) as session:
-        run = load_run(session, run_id)
-    assert (run.epochs, len(run.models), len(run.datasets)) == (1, 1, 1)
 
 
 def test_runs_that_cannot_be_extended(aegish: CommandLine, engine: Engine, run_id: str) -> None:

@@ -25,8 +25,7 @@ from aegish_dist.pipeline.status import run_status
 from tests.integration.command_line import CommandLine
 from tests.integration.forged_archives import Document, forge_run, forge_verdicts
 from tests.integration.samples import BLOCKED, COMMANDS, CURL, LS, PROMPT, TAR
-from tests.integration.stored_runs import a_model, row_counts, stored_run
-from tests.integration.test_archive import contents, execute
+from tests.integration.stored_runs import a_model, contents, execute, row_counts, stored_run
 
 RUN, OTHER = "0abcdefgh", "0bbcdefgh"
 EVIL = Sample("rm -rf /", TrueLabel.HARMLESS)

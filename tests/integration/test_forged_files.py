@@ -27,8 +27,7 @@ from aegish_dist.pipeline.spool import spool
 from tests.integration.command_line import CommandLine
 from tests.integration.forged_archives import seal
 from tests.integration.samples import BLOCKED, DETAILED, LS, NOON
-from tests.integration.stored_runs import a_model, stored_run
-from tests.integration.test_archive import contents, execute
+from tests.integration.stored_runs import a_model, contents, execute, stored_run
 
 pytestmark = pytest.mark.long
 RUN, OTHER = "0abcdefgh", "0bbcdefgh"

@@ -128,26 +128,9 @@ def test_renaming(aegish: CommandLine, stored: Engine) -> None:
     assert aegish.ok("runs rename", RUN, " night 1 ").out == f"{RUN}: night 1\n"
     assert aegish.ok("status --run-id 'night 1' --json").json["run_id"] == RUN
     assert aegish.ok("runs rename 'night 1' 'night 1'").out == f"{RUN}: night 1\n"
-    for name, problem in {
-        "other": "run 0bbcdefgh has the name 'other' already",
-        "0bbcdefgh": "run 0bbcdefgh has the name '0bbcdefgh' already",
-        "latest": "cannot be named 'latest'",
-        "x" * 101: "at most 100 characters, this one 101",
-        "a\x1b[31m": "cannot be printed",
-        "a\nb": "cannot be printed",
-        "a,b": "holds a comma, which separates runs",
-    }.items():
-        assert problem in aegish.refused("runs rename", RUN, name)
+    other = aegish.refused("runs rename", RUN, "other")
+    assert "run 0bbcdefgh has the name 'other' already" in other
     assert aegish.ok("runs rename", RUN, "").out == f"{RUN}: no name\n"
     assert {run["name"] for run in aegish.ok("runs list --json").json} == {"", "other"}
     assert "older runs" in aegish.ok("runs list --limit 1").err
     assert "older runs" not in aegish.ok("runs list --limit 2").err
-
-
-@pytest.mark.usefixtures("stored")
-def test_submit_refuses_a_name_that_is_taken(aegish: CommandLine) -> None:
-    """Before anything is planned."""
-    assert (
-        aegish.refused("submit --models baseline/keyword --name 'a name' --dry-run")
-        == f"error: run {RUN} has the name 'a name' already: choose another one\n"
-    )
