@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 from decimal import Decimal
-from functools import partial
 from pathlib import Path
-from shutil import copytree, rmtree
+from shutil import copytree
+from typing import Any
 
 import pytest
 from msgspec import convert
@@ -36,13 +36,23 @@ def place(engine: Engine, aegish: CommandLine, tmp_path: Path) -> Path:
     """Return the archive of a run that has left the store."""
     stored_run(engine, BLOCKED, models=("test/a", "test/b"))
     aegish.ok("aggregate --run-id", RUN)
-    aegish.ok("runs archive --yes", RUN, "--to", tmp_path, "--delete")
+    aegish.ok(f"runs archive {RUN} --delete --yes --to", tmp_path)
     return tmp_path / RUN
 
 
-def _sample(asked: Document, number: int) -> Document:
-    sample: Document = asked["datasets"][0]["samples"][number]
-    return sample
+Change = Callable[[Any], object]
+
+
+def put(place: str, value: object) -> Change:
+    """Return what gives a value to a place of a document, which is named as a path."""
+    *above, last = place.split("/")
+
+    def change(part: Any) -> None:
+        for name in above:
+            part = part[int(name) if isinstance(part, list) else name]
+        part[last] = value
+
+    return change
 
 
 def _another_sample(asked: Document) -> None:
@@ -57,40 +67,34 @@ def _another_prompt(asked: Document) -> None:
     asked["run"]["prompts"] = {"test/c": asked["run"]["prompt"]}
 
 
-FORGED: dict[str, tuple[Callable[[Document], object], str]] = {
-    "label": (lambda asked: _sample(asked, 0).update(target="harmless"), "other samples"),
-    "command": (lambda asked: _sample(asked, 0).update(command="ls"), "other samples"),
-    "removed": (lambda asked: asked["datasets"][0]["samples"].pop(), "other samples"),
-    "twice": (lambda asked: asked["datasets"].append(asked["datasets"][0]), "two data sets alike"),
-    "count": (lambda asked: asked["run"]["datasets"][0].update(malicious=0), "other samples"),
-    "empty for null": (lambda asked: _sample(asked, 2).update(category=""), "ck_samples_content"),
-    "annotations": (lambda asked: _sample(asked, 0).update(metadata={"a": [1]}), "Expected `str`"),
-    "zero byte": (lambda asked: _sample(asked, 0).update(metadata={"a": "\0"}), "a zero byte"),
-    "long command": (lambda asked: _sample(asked, 0).update(command="x" * 20_000), "of length <="),
-    "no slot": (lambda asked: asked["run"]["prompt"].update(template="x"), "does not hold"),
-    "prompt": (_another_prompt, "the prompt of a model that is not asked"),
-    "no prompt": (lambda asked: asked["run"].update(prompt=None), "unless it was imported"),
-    "id": (lambda asked: asked["run"].update(run_id="x/../../y"), "matching regex"),
-    "name": (lambda asked: asked["run"].update(name="latest"), "stands for the newest one"),
-    "name of an id": (lambda asked: asked["run"].update(name=OTHER), "another run is called"),
-    "id of a name": (
-        lambda asked: asked["run"].update(run_id="theothers"),
-        "another run is called",
-    ),
-    "future": (lambda asked: asked["run"].update(created_at="9999-01-01T00:00:00Z"), "the future"),
-    "long ago": (lambda asked: asked["run"].update(created_at="0001-01-01T00:00:00+05:00"), "2000"),
-    "model twice": (
+FORGED: list[tuple[Change, str]] = [
+    (put("datasets/0/samples/0/target", "harmless"), "other samples"),
+    (put("datasets/0/samples/0/command", "ls"), "other samples"),
+    (put("run/datasets/0/malicious", 0), "other samples"),
+    (put("datasets/0/samples/2/category", ""), "ck_samples_content"),
+    (put("datasets/0/samples/0/metadata", {"a": [1]}), "Expected `str`"),
+    (put("datasets/0/samples/0/metadata", {"a": "\0"}), "a zero byte"),
+    (put("datasets/0/samples/0/command", "x" * 20_000), "of length <="),
+    (put("run/prompt/template", "x"), "does not hold"),
+    (put("run/prompt", None), "unless it was imported"),
+    (put("run/run_id", "x/../../y"), "matching regex"),
+    (put("run/run_id", "theothers"), "another run is called"),
+    (put("run/name", "latest"), "stands for the newest one"),
+    (put("run/name", OTHER), "another run is called"),
+    (put("run/created_at", "9999-01-01T00:00:00Z"), "the future"),
+    (put("run/created_at", "0001-01-01T00:00:00+05:00"), "2000"),
+    (put("later", 1), "unknown field `later`"),
+    (put("format", 3), "is no run of an archive of format 2"),
+    (put("verdicts", 4), "has 3 verdicts, of 4 expected"),
+    (_another_prompt, "the prompt of a model that is not asked"),
+    (lambda asked: asked["datasets"][0]["samples"].pop(), "other samples"),
+    (lambda asked: asked["datasets"].append(asked["datasets"][0]), "two data sets alike"),
+    (lambda asked: asked["run"]["models"].pop(0), "the run does not ask test/a about"),
+    (
         lambda asked: asked["run"]["models"].append(asked["run"]["models"][0]),
         "uq_run_models_run_id_model",
     ),
-    "model gone": (
-        lambda asked: asked["run"]["models"].pop(0),
-        "the run does not ask test/a about",
-    ),
-    "unknown key": (lambda asked: asked.update(later=1), "unknown field `later`"),
-    "format": (lambda asked: asked.update(format=3), "is no run of an archive of format 2"),
-    "verdicts": (lambda asked: asked.update(verdicts=4), "has 3 verdicts, of 4 expected"),
-}
+]
 
 
 def test_what_a_stranger_claims_of_a_run_is_checked(
@@ -100,45 +104,41 @@ def test_what_a_stranger_claims_of_a_run_is_checked(
     others = [replace(COMMANDS, name="others")]
     stored_run(engine, run_id=OTHER, name="theothers", datasets=others)
     before = row_counts(engine)
-    for what, (change, problem) in FORGED.items():
-        forged = tmp_path / what
+    for number, (change, problem) in enumerate(FORGED):
+        forged = tmp_path / str(number)
         copytree(place, forged)
         forge_run(forged, change)
-
-        assert problem in aegish.refused("runs restore", forged), what
-
+        assert problem in aegish.refused("runs restore", forged)
         assert row_counts(engine) == before
 
 
-def _change_first(change: Document, verdicts: list[Document]) -> None:
-    verdicts[0] |= change
+FORGED_VERDICTS: list[tuple[Change, str]] = [
+    (put("0/command", EVIL.command), f"does not ask test/a about '{EVIL.command}' of commands"),
+    (put("0/target", "harmless"), "does not ask"),
+    (put("0/dataset", "gtfobins"), "of gtfobins"),
+    (put("0/model", "test/c"), "does not ask test/c about"),
+    (put("0/epoch", 2), "of an epoch that the run does not ask"),
+    (put("0/epoch", 0), "verdicts.jsonl, line 1, field 'epoch'"),
+    (put("0/cost_usd", -1), "field 'cost_usd'"),
+    (put("0/pruned", value=True), "field 'completion': was deleted"),
+    (
+        lambda verdicts: verdicts[0].update(pruned=True, completion=None, outcome="API_ERROR"),
+        "was deleted",
+    ),
+    (lambda verdicts: verdicts.append(verdicts[0]), "holds a second verdict"),
+]
 
 
 def test_forged_verdicts_are_those_of_an_import(
     aegish: CommandLine, engine: Engine, place: Path, tmp_path: Path
 ) -> None:
     """What is said of an answer is read in the answer; one about another command is refused."""
-    forged = tmp_path / "forged"
-    for change, problem in (
-        ({"command": EVIL.command}, f"does not ask test/a about '{EVIL.command}' of commands"),
-        ({"target": "harmless"}, "does not ask"),
-        ({"dataset": "gtfobins"}, "of gtfobins"),
-        ({"model": "test/c"}, "does not ask test/c about"),
-        ({"epoch": 2}, "of an epoch that the run does not ask"),
-        ({"epoch": 0}, "verdicts.jsonl, line 1, field 'epoch'"),
-        ({"cost_usd": -1}, "field 'cost_usd'"),
-        ({"pruned": True}, "field 'completion': was deleted"),
-        ({"pruned": True, "completion": None, "outcome": "API_ERROR"}, "was deleted"),
-    ):
+    for number, (change, problem) in enumerate(FORGED_VERDICTS):
+        forged = tmp_path / str(number)
         copytree(place, forged)
-        forge_verdicts(forged, partial(_change_first, change))
-        assert problem in aegish.refused("runs restore", forged), change
+        forge_verdicts(forged, change)
+        assert problem in aegish.refused("runs restore", forged)
         assert row_counts(engine) == {}
-        rmtree(forged)
-    copytree(place, forged)
-    forge_verdicts(forged, lambda verdicts: verdicts.append(verdicts[0]))
-    assert "holds a second verdict" in aegish.refused("runs restore", forged)
-    rmtree(forged)
     claims = {"outcome": "ALLOW", "reason": "trust me", "confidence": 1.0, "parser_version": 77}
     forge_verdicts(place, lambda verdicts: verdicts[0].update(claims))
     aegish.ok("runs restore", place)
@@ -211,23 +211,24 @@ def test_the_name_of_a_prompt_is_that_of_the_run(session: Session) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "answered"),
-    [(("resume",), (LS,)), (("retry", "--outcome", "BLOCK"), (LS, TAR, CURL))],
+    ("command", "answered", "asked"),
+    [("resume", (LS,), 2), ("retry --outcome BLOCK", (LS, TAR, CURL), 3)],
 )
 def test_resume_and_retry_say_who_is_asked(
     aegish: CommandLine,
     engine: Engine,
     monkeypatch: pytest.MonkeyPatch,
-    command: tuple[str, ...],
+    *,
+    command: str,
     answered: tuple[Sample, ...],
+    asked: int,
 ) -> None:
     """A complete run, which may be a stranger's, is not held: `retry` asks at once."""
     spec = a_model("test/a", base_url="http://127.0.0.1:1/v1")
+    held = RunPause.PAUSED if command == "resume" else None
     limited = CallParameters(max_cost_usd=Decimal(5))
     answers = dict.fromkeys(answered, BLOCKED)
-    stored_run(engine, answers, models=[spec], held=None, parameters=limited)
-    if command == ("resume",):
-        execute(engine, "UPDATE runs SET held = 'paused'")
+    stored_run(engine, answers, models=[spec], held=held, parameters=limited)
     monkeypatch.setattr(control, "finish", lambda *_: run_status(engine, RUN))
-    said, asked = aegish(*command, "--run-id", RUN).err, 2 if len(answered) == 1 else 3
+    said = aegish(f"{command} --run-id {RUN}").err
     assert f"asks {asked} items up to 5 USD: {asked} of test/a at http://127.0.0.1:1/v1" in said
