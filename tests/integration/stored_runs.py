@@ -213,6 +213,13 @@ def execute(engine: Engine, statement: str) -> None:
         connection.execute(text(statement))
 
 
+def selected(engine: Engine, query: str) -> list[Any]:
+    """Return the rows of a query, or the values of its only column."""
+    with engine.connect() as connection:
+        rows = connection.execute(text(query)).all()
+    return [tuple(row) if len(row) > 1 else row[0] for row in rows]
+
+
 def row_counts(engine: Engine) -> dict[str, int]:
     """Count the rows of every table that has any."""
     with Session(engine) as session:

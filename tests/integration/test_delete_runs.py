@@ -2,13 +2,11 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from threading import Event
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, insert, text
-from sqlalchemy.orm import Session
+from sqlalchemy import Engine, text
 from structlog.testing import capture_logs
 
 from aegish_dist.core.outcome import Outcome
@@ -19,16 +17,23 @@ from aegish_dist.db.engine import transaction
 from aegish_dist.db.fleet import report_worker
 from aegish_dist.db.missing import save_retry
 from aegish_dist.db.runs import hold, save_dataset
-from aegish_dist.db.tables import AGGREGATIONS
 from aegish_dist.errors import StoreAwayError, StoreError
 from aegish_dist.findings.snapshot import Snapshot
 from aegish_dist.opinions.scoring import DEFAULT_RULE
 from aegish_dist.pipeline import aggregation_jobs, archives
 from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.status import run_status
-from tests.integration.command_line import CommandLine, write_lines
+from tests.integration.command_line import CommandLine
 from tests.integration.samples import BLOCKED, COMMANDS, LS, TAR
-from tests.integration.stored_runs import answer, row_counts, stored_run
+from tests.integration.stored_runs import (
+    Imported,
+    answer,
+    execute,
+    row_counts,
+    selected,
+    stored_run,
+    verdict_line,
+)
 from tests.services import wait_until
 
 FIRST, SECOND = "0abcdefgh", "0bbcdefgh"
@@ -36,8 +41,7 @@ PART = Dataset("part", (TAR, LS))
 
 
 def all_runs(engine: Engine) -> list[str]:
-    with engine.connect() as connection:
-        return list(connection.scalars(text("SELECT id FROM runs ORDER BY created_at, id")))
+    return selected(engine, "SELECT id FROM runs ORDER BY created_at, id")
 
 
 @pytest.fixture
@@ -75,8 +79,7 @@ def test_deleting(aegish: CommandLine, stored: Engine) -> None:
 
 
 def datasets(engine: Engine) -> list[str]:
-    with engine.connect() as connection:
-        return list(connection.scalars(text("SELECT name FROM datasets ORDER BY name")))
+    return selected(engine, "SELECT name FROM datasets ORDER BY name")
 
 
 def test_many_verdicts_go_in_batches(
@@ -100,9 +103,8 @@ def test_a_run_that_workers_are_at_is_not_deleted(aegish: CommandLine, stored: E
     with transaction(stored) as session:
         report_worker(session, "w", {(SECOND, "test/a"): 1})
     for run_id in (FIRST, SECOND):
-        assert f"`aegish-dist cancel --run-id {run_id}` stops them" in aegish.refused(
-            "runs delete --yes", run_id
-        )
+        refused = aegish.refused("runs delete --yes", run_id)
+        assert f"`aegish-dist cancel --run-id {run_id}` stops them" in refused
     pruned = aegish.ok("runs prune --older-than 0h --yes")
     assert "no run is that old" in pruned.out
     assert pruned.err.count("left out: workers are at run") == 2
@@ -132,10 +134,12 @@ def test_a_run_that_is_being_aggregated(
     aegish: CommandLine, stored: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The deletion waits for it; it is tried again, and there is no deadlock and no snapshot."""
-    with transaction(stored) as session:
-        values = {"run_id": FIRST, "completion": "1/0", "scoring": DEFAULT_RULE.name}
-        asked = insert(AGGREGATIONS).values(values).returning(AGGREGATIONS.c.id)
-        key = session.execute(asked).scalar_one()
+    execute(
+        stored,
+        "INSERT INTO aggregations (run_id, completion, scoring)"
+        f" VALUES ('{FIRST}', '1/0', '{DEFAULT_RULE.name}')",
+    )
+    (key,) = selected(stored, "SELECT id FROM aggregations")
     begun = Event()
 
     def counting(*arguments: Any, **named: Any) -> list[Snapshot]:
@@ -158,12 +162,8 @@ def test_a_run_that_is_being_aggregated(
 
 
 def waits_for_a_lock(engine: Engine) -> bool:
-    waiting = text(
-        "SELECT count(*) FROM pg_stat_activity"
-        " WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    )
-    with Session(engine) as session:
-        return bool(session.scalar(waiting))
+    of_this_database = "datname = current_database() AND wait_event_type = 'Lock'"
+    return bool(selected(engine, f"SELECT 1 FROM pg_stat_activity WHERE {of_this_database}"))
 
 
 def test_a_run_that_is_deleted_while_a_command_reads_it(stored: Engine) -> None:
@@ -174,9 +174,8 @@ def test_a_run_that_is_deleted_while_a_command_reads_it(stored: Engine) -> None:
         run_status(stored, FIRST)
 
 
-def test_imports_can_be_deleted(aegish: CommandLine, engine: Engine, tmp_path: Path) -> None:
+def test_imports_can_be_deleted(aegish: CommandLine, engine: Engine, imported: Imported) -> None:
     """With the selection of samples that came with them."""
-    line = {"model": "m", "command": "ls", "target": "harmless", "completion": "{}"}
-    aegish.ok("verdicts import", write_lines(tmp_path / "lines.jsonl", line), "--name", "log")
-    aegish.ok("runs delete log --yes")
+    imported([verdict_line("m", "ls", "harmless", "ALLOW")])
+    aegish.ok("runs delete 'a name' --yes")
     assert row_counts(engine) == {}

@@ -1,14 +1,12 @@
 """Extending runs on a real store, with the embedded worker and the baselines."""
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
 
 import pytest
-from msgspec.structs import replace
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from aegish_dist.broker.messages import queue_name
 from aegish_dist.core.run import RunPause
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.status import State
@@ -26,7 +24,7 @@ from aegish_dist.errors import StoreError
 from aegish_dist.pipeline.status import run_status
 from tests.integration.command_line import CommandLine
 from tests.integration.samples import BLOCKED, COMMANDS, LS, TAR
-from tests.integration.stored_runs import a_model, a_run, answer, stored_run
+from tests.integration.stored_runs import a_model, a_run, answer, contents, stored_run
 
 ALWAYS, KEYWORD = "baseline/always-block", "baseline/keyword"
 OTHERS = Dataset("others", (Sample("rm -rf /", TrueLabel.MALICIOUS, "shell", "rm"),))
@@ -38,80 +36,68 @@ def run_id(aegish: CommandLine, engine: Engine) -> str:
     with transaction(engine) as session:
         save_dataset(session, COMMANDS, selectable=True)
         save_dataset(session, OTHERS, selectable=True)
-    asked = ("--models", ALWAYS, "--dataset", "commands", "--name", "mine")
-    found: str = aegish.ok("submit --json", *asked).json["run_id"]
-    return found
+    return aegish.ok(f"submit --models {ALWAYS} --dataset commands --name mine").out.strip()
 
 
-def entries(aegish: CommandLine) -> dict[str, dict[str, Any]]:
-    document = aegish.ok("aggregate --run-id mine --json").json
-    return {entry["model"]: entry["counts"] for entry in document["models"]}
+def counted(aegish: CommandLine) -> dict[str, tuple[int, int]]:
+    """Return how many items of each model are planned and done."""
+    models = aegish.ok("aggregate --run-id mine --json").json["models"]
+    return {each["model"]: (each["counts"]["planned"], each["counts"]["done"]) for each in models}
 
 
 @pytest.mark.parametrize(
     ("options", "calls", "planned"),
     [
-        (["--models", KEYWORD], 3, {ALWAYS: 3, KEYWORD: 3}),
-        (["--models", f"{ALWAYS},{KEYWORD},{KEYWORD}"], 3, {ALWAYS: 3, KEYWORD: 3}),
-        (["--epochs", "3"], 6, {ALWAYS: 9}),
-        (["--dataset", "others", "--dataset", "commands"], 1, {ALWAYS: 4}),
+        (f"--models {KEYWORD}", 3, {ALWAYS: 3, KEYWORD: 3}),
+        (f"--models {ALWAYS},{KEYWORD},{KEYWORD}", 3, {ALWAYS: 3, KEYWORD: 3}),
+        ("--epochs 3", 6, {ALWAYS: 9}),
+        ("--dataset others --dataset commands", 1, {ALWAYS: 4}),
         # 2 models x 4 samples x 2 epochs, less the 3 that are there
-        (
-            ["--models", KEYWORD, "--epochs", "2", "--dataset", "others"],
-            13,
-            {ALWAYS: 8, KEYWORD: 8},
-        ),
+        (f"--models {KEYWORD} --epochs 2 --dataset others", 13, {ALWAYS: 8, KEYWORD: 8}),
     ],
 )
 def test_only_what_is_new_is_asked(
-    aegish: CommandLine, engine: Engine, run_id: str,
-    *, options: Sequence[str], calls: int, planned: Any,
-) -> None:  # fmt: skip
+    aegish: CommandLine,
+    engine: Engine,
+    run_id: str,
+    *,
+    options: str,
+    calls: int,
+    planned: dict[str, int],
+) -> None:
     """Plan, estimate and work agree; earlier verdicts stay, and metrics count all of them."""
-    before = stored_at(engine)
-    assert {model: each["done"] for model, each in entries(aegish).items()} == {ALWAYS: 3}
+    before = contents(engine)
+    extend = f"extend --run-id mine {options}"
 
-    dry = aegish.ok("extend --run-id mine --dry-run --json", *options).json
+    dry = aegish.ok(f"{extend} --dry-run --json").json
     assert (dry["tasks"], dry["stored"], dry["missing"]) == (calls, False, 0)
-    assert stored_at(engine) == before
+    assert contents(engine) == before
 
-    extended = aegish.ok("extend --run-id mine", *options)
+    extended = aegish.ok(extend)
     assert extended.out == f"{run_id}: {calls} items added\n"
     assert f"{calls} calls more: 1 + " in extended.err
-    after = stored_at(engine)
-    assert after.items() >= before.items()
-    assert len(after) == len(before) + calls
-    counts = entries(aegish)
-    assert {model: each["planned"] for model, each in counts.items()} == planned
-    assert {model: each["done"] for model, each in counts.items()} == planned
+    verdicts = contents(engine)["verdicts"]
+    assert {*verdicts} >= {*before["verdicts"]}
+    assert len(verdicts) == 3 + calls
+    assert counted(aegish) == {model: (number, number) for model, number in planned.items()}
     assert run_status(engine, run_id).state is State.COMPLETE
 
-    again = aegish.refused("extend --run-id mine", *options)
+    again = aegish.refused(extend)
     assert again == f"error: run {run_id} asks all of that already: there is nothing to add\n"
 
 
-def stored_at(engine: Engine) -> dict[tuple[Any, ...], Any]:
-    keys = "run_model_id, sample_key, epoch, generation"
-    with engine.connect() as connection:
-        rows = connection.execute(text(f"SELECT {keys}, stored_at FROM verdicts"))
-        return {tuple(row[:4]): row.stored_at for row in rows}
-
-
 def test_runs_that_cannot_be_extended(aegish: CommandLine, engine: Engine, run_id: str) -> None:
-    """Fewer epochs, other samples under a name that the run has, held and imported runs."""
-    aegish.ok("extend --run-id", run_id, "--epochs", "2")
-    fewer = aegish.refused("extend --run-id", run_id, "--epochs", "1")
+    """Fewer epochs, other samples under a name that the run has, and held runs."""
+    aegish.ok("extend --run-id mine --epochs 2")
+    fewer = aegish.refused("extend --run-id mine --epochs 1")
     assert "asks every sample 2 times already" in fewer
     with transaction(engine) as session:
         save_dataset(session, Dataset("commands", (TAR, LS)), selectable=True)
-        stored_run(session, run_id="0import00", prompt=None)
         hold(session, run_id, RunPause.PAUSED)
 
-    assert "was imported" in aegish.refused("extend --run-id 0import00 --epochs 2")
-    held = aegish.refused("extend --run-id", run_id, "--epochs", "3")
-    assert f"run {run_id} is paused" in held
-    assert aegish.ok("resume --run-id", run_id).out == f"{run_id}: complete\n"
-    samples = aegish.refused("extend --run-id", run_id, "--dataset", "commands")
+    assert f"run {run_id} is paused" in aegish.refused("extend --run-id mine --epochs 3")
+    assert aegish.ok("resume --run-id mine").out == f"{run_id}: complete\n"
+    samples = aegish.refused("extend --run-id mine --dataset commands")
     assert f"commands: run {run_id} asks other samples under this name (3, not 2)" in samples
 
 
@@ -119,14 +105,14 @@ def test_what_an_extension_enqueues(session: Session) -> None:
     """Items that were planned before are left alone, whether or not they have a verdict."""
     stored, run = stored_run(session, {TAR: BLOCKED}), a_run()
     before = extent_of(session, run)
-    save_extension(
-        session, run.run_id, [a_model("test/b")], ["aegish.test/b#" + run.run_id], [], epochs=2
-    )
+    queue = queue_name("test/b", run.run_id)
+    save_extension(session, run.run_id, [a_model("test/b")], [queue], [], epochs=2)
 
     found = list(missing_items(session, run.run_id, beyond=before))
 
-    new = [*stored.items("test/a", epoch=2)]
-    new += [replace(each, model="test/b", epoch=epoch) for each in new for epoch in (1, 2)]
+    new = stored.items("test/a", epoch=2)
+    for epoch in (1, 2):
+        new += stored.items("test/b", epoch=epoch)
     assert Counter(found) == Counter(new)
     assert before == Extent(("test/a",), before.dataset_ids, 1)
 

@@ -25,7 +25,14 @@ from aegish_dist.pipeline.status import run_status
 from tests.integration.command_line import CommandLine
 from tests.integration.forged_archives import Document, forge_run, forge_verdicts
 from tests.integration.samples import BLOCKED, COMMANDS, CURL, LS, PROMPT, TAR
-from tests.integration.stored_runs import a_model, contents, execute, row_counts, stored_run
+from tests.integration.stored_runs import (
+    a_model,
+    contents,
+    execute,
+    row_counts,
+    selected,
+    stored_run,
+)
 
 RUN, OTHER = "0abcdefgh", "0bbcdefgh"
 EVIL = Sample("rm -rf /", TrueLabel.HARMLESS)
@@ -142,9 +149,8 @@ def test_forged_verdicts_are_those_of_an_import(
     claims = {"outcome": "ALLOW", "reason": "trust me", "confidence": 1.0, "parser_version": 77}
     forge_verdicts(place, lambda verdicts: verdicts[0].update(claims))
     aegish.ok("runs restore", place)
-    with engine.connect() as connection:
-        read = connection.execute(text("SELECT DISTINCT outcome, reason FROM verdicts"))
-        assert [tuple(each) for each in read] == [("BLOCK", None)]
+    read = selected(engine, "SELECT DISTINCT outcome, reason FROM verdicts")
+    assert read == [("BLOCK", None)]
 
 
 def test_known_samples_stay_what_they_are(aegish: CommandLine, engine: Engine, place: Path) -> None:
