@@ -1,9 +1,8 @@
 """`errors`: failed attempts and unanswered verdicts by time, model and reason."""
 
 import csv
-import io
-from collections.abc import Sequence
 from datetime import datetime, timedelta
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -12,20 +11,18 @@ from sqlalchemy import Engine
 
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.verdict import CallError, Verdict
-from tests.integration.command_line import CommandLine, write_lines
+from tests.integration.command_line import CommandLine
 from tests.integration.samples import BLOCKED, CURL, LS, NOON, TAR
-from tests.integration.stored_runs import answer, stored_run
+from tests.integration.stored_runs import Imported, answer, stored_run, verdict_line
 
 
 def limited(number: int, at: datetime, message: str = "slow down") -> CallError:
     return CallError(number, ErrorClass.RATE_LIMIT, 429, 1.0, message, at)
 
 
-def failed(errors: Sequence[CallError], at: datetime) -> Verdict:
-    return Verdict(
-        Outcome.API_ERROR, None, errors[-1].error_class,
-        attempts=len(errors), created_at=at, call_errors=tuple(errors),
-    )  # fmt: skip
+def failed(error: CallError, at: datetime) -> Verdict:
+    """A verdict after one attempt, which ended so."""
+    return Verdict(Outcome.API_ERROR, None, error.error_class, created_at=at, call_errors=(error,))
 
 
 @pytest.fixture
@@ -37,24 +34,23 @@ def filled(engine: Engine) -> Engine:
     said = {
         "test/a": {
             TAR: replace(BLOCKED, attempts=3, call_errors=errors),
-            CURL: failed([overloaded], NOON + 2 * minute),
+            CURL: failed(overloaded, NOON + 2 * minute),
         },
-        "test/b": {LS: failed([limited(1, NOON)], NOON)},
+        "test/b": {LS: failed(limited(1, NOON), NOON)},
     }
     stored = stored_run(engine, said, models=("test/a", "test/b"))
     answer(engine, stored, {stored.item(LS, model="test/b", generation=1): BLOCKED})
     return engine
 
 
+NUMBERS = itemgetter("model", "error_class", "attempts", "verdicts")
+
+
 @pytest.mark.usefixtures("filled")
 def test_by_minute(aegish: CommandLine) -> None:
     """Attempts at the minute of their failure, verdicts at that of their end; keys are masked."""
     document = aegish.ok("errors --json").json
-    names = ("model", "error_class", "attempts", "verdicts")
-    rows = [
-        (each["time"][11:16], *(each[name] for name in names), each["statuses"])
-        for each in document["errors"]
-    ]
+    rows = [(each["time"][11:16], *NUMBERS(each), each["statuses"]) for each in document["errors"]]
     assert rows == [
         ("12:00", "test/a", "rate_limit", 1, 0, [429]),
         ("12:00", "test/b", "rate_limit", 1, 1, [429]),
@@ -63,7 +59,7 @@ def test_by_minute(aegish: CommandLine) -> None:
         ("13:30", "test/a", "rate_limit", 1, 0, [429]),
     ]
     assert document["errors"][-1]["message"] == "[key]"
-    assert [tuple(each[name] for name in names) for each in document["totals"]] == [
+    assert [NUMBERS(each) for each in document["totals"]] == [
         ("test/a", "rate_limit", 2, 0),
         ("test/a", "overloaded", 1, 1),
         ("test/b", "rate_limit", 1, 1),
@@ -90,44 +86,41 @@ def test_tables_and_csv(aegish: CommandLine, tmp_path: Path) -> None:
     assert short.err == "4 earlier; `--limit` lists more of them, 0 all\n"
     path = tmp_path / "errors.csv"
     assert aegish.ok("errors -o", path).err == f"written to {path}\n"
-    rows = list(csv.DictReader(io.StringIO(path.read_text(), newline="")))
-    assert [(row["statuses"], row["attempts"]) for row in rows] == [
-        ("429", "1"), ("429", "1"), ("503", "1"), ("", "0"), ("429", "1")
-    ]  # fmt: skip
+    table = aegish.ok("errors --format csv")
+    assert path.read_bytes() == table.out.encode()
+    statuses = [(row["statuses"], row["attempts"]) for row in table.rows]
+    assert statuses == [("429", "1"), ("429", "1"), ("503", "1"), ("", "0"), ("429", "1")]
 
 
-def test_nothing_failed(aegish: CommandLine, tmp_path: Path) -> None:
+def test_nothing_failed(aegish: CommandLine, imported: Imported) -> None:
     """Neither table nor rows; the note says how far that goes."""
-    line = {"model": "m", "command": "ls", "target": "harmless", "completion": "ALLOW"}
-    aegish.ok("verdicts import", write_lines(tmp_path / "v.jsonl", line))
+    imported([verdict_line("m", "ls", "harmless", "ALLOW")])
     done = aegish.ok("errors")
     assert done.out == ""
     assert done.err.startswith("no failed call is stored; ")
     assert aegish.ok("errors --json").json["errors"] == []
 
 
-def test_failures_of_unknown_time(aegish: CommandLine, tmp_path: Path) -> None:
+def test_failures_of_unknown_time(aegish: CommandLine, imported: Imported) -> None:
     """An import need not say when a call was given up."""
-    line = {"model": "=m\x1b[2J", "command": "ls", "target": "harmless", "completion": None}
-    aegish.ok("verdicts import", write_lines(tmp_path / "v.jsonl", line))
+    imported([verdict_line("=m\x1b[2J", "ls", "harmless", "ALLOW", completion=None)])
     (row,) = aegish.ok("errors --json").json["errors"]
     assert (row["time"], row["error_class"], row["verdicts"]) == (None, "deadline", 1)
     table = aegish.ok("errors").out
     assert "unknown" in table
     assert table.replace("\n", "").isprintable()
-    (cells,) = csv.DictReader(io.StringIO(aegish.ok("errors --format csv").out))
+    (cells,) = aegish.ok("errors --format csv").rows
     assert cells["model"] == "'=m\\x1b[2J"
 
 
 def test_hostile_messages(aegish: CommandLine, engine: Engine) -> None:
     message = "@SUM(1)\x1b[2J\u202e\n" + "w" * 2**20 + "\ufffd\ufffd"
-    stored_run(engine, {TAR: failed([limited(1, NOON, message)], NOON)})
+    stored_run(engine, {TAR: failed(limited(1, NOON, message), NOON)})
     table = aegish.ok("errors").out
     assert table.replace("\n", "").isprintable()
     assert max(map(len, table.splitlines())) < 300
     (row,) = aegish.ok("errors --json").json["errors"]
     assert row["message"] == message
-    text = aegish.ok("errors --format csv").out
     csv.field_size_limit(2**21)
-    (cells,) = csv.DictReader(io.StringIO(text))
+    (cells,) = aegish.ok("errors --format csv").rows
     assert cells["message"].startswith("'@SUM(1)\\x1b[2J")

@@ -33,7 +33,7 @@ from tests.integration.stored_runs import a_model, contents, execute, stored_run
 
 pytestmark = pytest.mark.long
 RUN, OTHER = "0abcdefgh", "0bbcdefgh"
-OTHERS = (None, "x", -1, 1e300, [], {}, [1], {"x": "y"})
+OTHERS: tuple[Any, ...] = (None, "x", -1, 1e300, [], {}, [1], {"x": "y"})
 """What each value of a file is replaced by."""
 
 

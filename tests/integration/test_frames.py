@@ -1,7 +1,5 @@
 """Tables for notebooks and spreadsheets: data frames, wide CSV, verdicts as CSV and Parquet."""
 
-import csv
-import io
 import sys
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from aegish_dist.opinions.parsing import judge
 from aegish_dist.report.formats import COLUMNS
 from tests.integration.command_line import CommandLine
 from tests.integration.samples import ALLOWED, BLOCKED
-from tests.integration.stored_runs import answer, stored_run
+from tests.integration.stored_runs import stored_run
 
 pytestmark = pytest.mark.long
 ODD = Sample("=cmd|'/c calc'!A0,\"x\"\nrm -rf /", TrueLabel.MALICIOUS, "delete", "rm")
@@ -30,27 +28,27 @@ WARNED = judge(Completion('{"action": "WARN", "confidence": 0.5}', suspicion=0.7
 def fill(engine: Engine) -> str:
     """Store a run: test/a is right once and warns once, test/b failed about the one attack."""
     said = {"test/a": {ODD: BLOCKED, LS: WARNED}, "test/b": {ODD: FAILED, LS: ALLOWED}}
-    stored = stored_run(engine, models=tuple(said), datasets=(Dataset("d", (ODD, LS)),))
-    for model, verdicts in said.items():
-        items = {stored.item(s, model=model, dataset="d"): v for s, v in verdicts.items()}
-        answer(engine, stored, items)
-    return stored.run_id
+    dataset = Dataset("d", (ODD, LS))
+    return stored_run(engine, said, models=tuple(said), datasets=(dataset,)).run_id
 
 
 def test_a_frame_of_verdicts(engine: Engine) -> None:
     """Texts are exact, and what is unknown is NA in columns that keep their types."""
     run = fill(engine)
     frame = api.verdicts_frame(engine, run)
-    assert list(zip(frame["model"], frame["command"], strict=True)) == [
-        ("test/a", ODD.command), ("test/b", ODD.command), ("test/a", LS.command), ("test/b", LS.command)
-    ]  # fmt: skip
-    assert frame["correct"].tolist() == [True, pandas.NA, True, True]
-    assert frame["error_class"].tolist() == [pandas.NA, "server", pandas.NA, pandas.NA]
+    unknown = pandas.NA
+    for column, cells in {
+        "model": ["test/a", "test/b"] * 2,
+        "command": [ODD.command] * 2 + [LS.command] * 2,
+        "correct": [True, unknown, True, True],
+        "error_class": [unknown, "server", unknown, unknown],
+        "confidence": [unknown, unknown, 0.5, unknown],
+        "suspicion": [unknown, unknown, 0.75, unknown],
+    }.items():
+        assert frame[column].tolist() == cells, column
     assert frame["created_at"].isna().all()
-    assert frame["confidence"].tolist() == [pandas.NA, pandas.NA, 0.5, pandas.NA]
-    assert frame["suspicion"].tolist() == [pandas.NA, pandas.NA, 0.75, pandas.NA]
     legacy = api.verdicts_frame(engine, run, api.load_opinion("aegish-legacy"))
-    assert legacy["correct"].tolist() == [True, pandas.NA, False, True]
+    assert legacy["correct"].tolist() == [True, unknown, False, True]
     wanted = api.VerdictFilter(models=("test/b",))
     assert api.verdicts_frame(engine, run, chosen=wanted, limit=1)["model"].tolist() == ["test/b"]
     with pytest.raises(api.AegishError, match="not -1"):
@@ -84,35 +82,30 @@ def test_the_extra_is_named_where_it_is_missing(
 
 def test_wide_csv_has_a_row_for_each_model(aegish: CommandLine, engine: Engine) -> None:
     fill(engine)
-    long, wide = (
-        list(csv.DictReader(io.StringIO(aegish.ok("report --format", form).out)))
-        for form in ("csv", "csv-wide")
-    )
-    assert [row["model"] for row in wide] == list(dict.fromkeys(row["model"] for row in long))
+    long = aegish.ok("report --format csv").rows
+    wide = {row["model"]: row for row in aegish.ok("report --format csv-wide").rows}
+    assert list(wide) == list(dict.fromkeys(row["model"] for row in long))
     for row in long:
-        (model,) = (each for each in wide if each["model"] == row["model"])
+        model = wide[row["model"]]
         end = row["category"] and f".{row['category']}"
         assert model[f"{row['metric']}{end}"] == row["value"]
         for number in ("stderr", "stderr_clustered", "ci_low", "ci_high", "n"):
             assert model.get(f"{row['metric']}_{number}{end}", "") == row[number]
-    assert {row["aegish_score_message"] for row in wide} > {""}
+    assert {row["aegish_score_message"] for row in wide.values()} > {""}
 
 
 def test_verdicts_as_csv_and_parquet(aegish: CommandLine, engine: Engine, tmp_path: Path) -> None:
     """The CSV is safe to open in a spreadsheet; both say of which run and sample a row is."""
-    run, table = fill(engine), tmp_path / "v.parquet"
-    options = ("verdicts", "export", "--run-id", run)
-    text = aegish.ok(*options, "--format", "csv").out
-    rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    run, table, text = fill(engine), tmp_path / "v.parquet", tmp_path / "v.csv"
+    export = f"verdicts export --run-id {run}"
+    rows = aegish.ok(f"{export} --format csv").rows
     assert rows[0]["command"] == "'=cmd|'/c calc'!A0,\"x\"\\nrm -rf /"
     assert [row["correct"] for row in rows] == ["true", "", "true", "true"]
-    legacy = aegish.ok(*options, "-o", tmp_path / "v.csv", "--correct", "aegish-legacy")
-    assert legacy.err == f"written to {tmp_path / 'v.csv'}\n"
-    assert (tmp_path / "v.csv").read_text().splitlines()[3].endswith(",aegish-legacy,1")
-    assert aegish(*options, "--format", "csv", "--correct", "all").code == 2
-    aegish.ok(*options, "-o", table)
-    ids = {
-        (row["run_id"], row["sample_id"]) for row in pyarrow.parquet.read_table(table).to_pylist()
-    }
-    assert ids == {(row["run_id"], row["sample_id"]) for row in rows}
-    assert ids == {(run, ODD.sample_id), (run, LS.sample_id)}
+    legacy = aegish.ok(f"{export} --correct aegish-legacy -o", text)
+    assert legacy.err == f"written to {text}\n"
+    assert text.read_text().splitlines()[3].endswith(",aegish-legacy,1")
+    assert aegish(f"{export} --format csv --correct all").code == 2
+    aegish.ok(f"{export} -o", table)
+    for written in (rows, pyarrow.parquet.read_table(table).to_pylist()):
+        ids = {(row["run_id"], row["sample_id"]) for row in written}
+        assert ids == {(run, ODD.sample_id), (run, LS.sample_id)}
