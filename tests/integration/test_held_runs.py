@@ -50,9 +50,9 @@ def test_workers_see_that_a_run_is_held(session: Session) -> None:
     items = stored_run(session).items()
     stored_run(session, run_id=OTHER)
 
-    def held() -> tuple[dict[str, bool], list[bool | None]]:
+    def held() -> tuple[dict[str, bool], list[bool]]:
         queues = {each.run_id: each.held for each in open_queues(session).values()}
-        return queues, [found and found.held for found in look_up(session, items)]
+        return queues, [found is not None and found.held for found in look_up(session, items)]
 
     hold(session, RUN, RunPause.PAUSED)
     assert held() == ({RUN: True, OTHER: False}, [True] * 3)
