@@ -13,7 +13,14 @@ from typing import Any, Self
 from msgspec import Struct, convert, to_builtins
 from msgspec.structs import asdict
 
-from aegish_dist.core.metric import LEVEL, Estimate, Judgement, ModelMetrics, ReliabilityBin
+from aegish_dist.core.metric import (
+    LEVEL,
+    Estimate,
+    Judgement,
+    Metric,
+    ModelMetrics,
+    ReliabilityBin,
+)
 from aegish_dist.core.model import is_baseline
 from aegish_dist.core.tally import TOKEN_KINDS, Latency, ModelTally
 from aegish_dist.core.text import JsonObject
@@ -161,6 +168,24 @@ class RankedModel(SnapshotEntry, frozen=True, kw_only=True):
     @property
     def is_ranked(self) -> bool:
         return self.place != UNRANKED
+
+    @property
+    def score(self) -> Estimate:
+        return self.metric(Metric.SCORE)
+
+    @property
+    def has_score(self) -> bool:
+        return self.score.value is not None
+
+    @property
+    def price_per_1000_usd(self) -> float | None:
+        """USD that 1,000 commands cost; None where it is unknown."""
+        return self.cost.get("per_1000_usd")
+
+    @property
+    def p50_ms(self) -> float | None:
+        """The median of the service time in milliseconds; None where it is not measured."""
+        return self.latency("service", "p50")
 
     def metric(self, name: str) -> Estimate:
         return Estimate.of(self.metrics.get(name))

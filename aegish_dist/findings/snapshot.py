@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from aegish_dist.core.text import JsonObject
-from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.opinions.opinion import Opinion, Overlay
 
 PairP = Mapping[tuple[str, str], float | None]  # by pair of models, p of equal scores, not adjusted
 
@@ -111,6 +111,10 @@ class Snapshot(msgspec.Struct, frozen=True):
     identities: Mapping[str, VerdictSet]  # by model, verdicts of its entry; not in old snapshots
     opinion: Opinion | None  # None where this version does not know the rule set
     pair_p: PairP = msgspec.field(default_factory=dict)
+
+    @property
+    def overlay(self) -> Overlay | None:
+        return None if self.opinion is None else self.opinion.overlay
 
     @property
     def entries(self) -> list[SnapshotEntry]:

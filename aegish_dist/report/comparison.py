@@ -1,7 +1,6 @@
 """A comparison in each of its formats, and the answer of its gate."""
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from itertools import chain
@@ -18,7 +17,6 @@ from aegish_dist.findings.comparison import (
     ComparisonData,
     GateVerdict,
     PairGate,
-    PairResult,
     commands_needed,
     differs,
     most_in_reach,
@@ -28,20 +26,22 @@ from aegish_dist.report.csv import csv_text
 from aegish_dist.report.layout import (
     COMPARED_TITLES,
     INTERVAL,
-    SIMULATED,
+    NOT_EVIDENCE,
     Fact,
     Report,
     Row,
     Section,
     TableCell,
+    difference_cell,
+    difference_in_words,
+    p_cell,
+    with_mark,
 )
 from aegish_dist.report.origins import fitted_in_words, origins_in_words, policies_document
 from aegish_dist.report.table import draw_table
 from aegish_dist.report.writing import (
     UNDEFINED,
     format_count,
-    format_difference,
-    format_interval,
     format_p,
     format_points,
     format_rate,
@@ -62,35 +62,30 @@ def build_comparison(data: ComparisonData, *, all_pairs: bool = False) -> Report
 
     With `all_pairs` more than three models are compared in pairs, and not only with the best one.
     """
-    ranked = [*chain.from_iterable(data.tie_groups)]
+    ranked = list(chain.from_iterable(data.tie_groups))
+    titles = _titles(data)
+    facts = list(_facts(data))
+    # Four models have six pairs already, more than a reader can take in at once.
     in_pairs = all_pairs or len(ranked) <= 3
-    facts = []
     if in_pairs:
-        title = _titles(data)[data.metric]
-        facts = [Fact(title, sentence) for sentence in _sentences(data, data.metric)]
-        sections = [_metric(data, name, title) for name, title in _titles(data).items()]
+        sentences = _sentences(data, data.metric)
+        facts = [*(Fact(titles[data.metric], sentence) for sentence in sentences), *facts]
+        sections = [_metric(data, name, title) for name, title in titles.items()]
         sections.append(_categories(data))
     else:
         sections = [_against_best(data, ranked)]
     return Report(
         title="Comparison",
-        facts=(*facts, *_facts(data)),
+        facts=tuple(facts),
         sections=tuple(section for section in sections if section.rows),
         legend=tuple(_legend(data, in_pairs=in_pairs)),
     )
 
 
 def _titles(data: ComparisonData) -> dict[str, str]:
-    return COMPARED_TITLES | {AUROC: "AUROC"} if data.metric == AUROC else COMPARED_TITLES
-
-
-def difference_in_words(found: Difference) -> str:
-    """Write a difference with its interval: `+1.2 points [-0.3, +2.7]`."""
-    return f"{format_difference(found.difference)} points {_interval(found)}"
-
-
-def _interval(found: Difference) -> str:
-    return format_interval(found.ci_low, found.ci_high, format_difference)
+    if data.metric == AUROC:
+        return COMPARED_TITLES | {AUROC: "AUROC"}
+    return COMPARED_TITLES
 
 
 def in_points(value: float) -> str:
@@ -102,15 +97,17 @@ def in_points(value: float) -> str:
 def _facts(data: ComparisonData) -> Iterator[Fact]:
     if data.unlike:
         yield Fact("UNLIKE RUNS", f"compared all the same: {'; '.join(data.unlike)}")
-    for place, run in enumerate(data.runs):
-        name = "New run" if place else "Base run"
-        yield Fact("Run" if data.of_one_run else name, _run(run))
+    labels = ["Run"] if data.of_one_run else ["Base run"]
+    for run in data.runs:
+        yield Fact(labels[-1], _run(run))
+        labels.append("New run")
     for part, made in data.opinion.provenance.items():
         if made is not None:
             yield Fact(part.capitalize(), f"{made['name']} version {made['version']}")
     yield from _cautions(data)
     if data.tie_groups:
         yield from _order(data)
+    # A comparison has room for the whole names of policies.
     for sentence in origins_in_words({name: name for name in data.overlaps}, data.overlaps):
         yield Fact("Policies", sentence)
 
@@ -123,6 +120,7 @@ def _cautions(data: ComparisonData) -> Iterator[Fact]:
         if min(left_out) < max(left_out):
             numbers += " by pair"
         yield Fact("Left out", f"commands that are not scored of both: {numbers}")
+    # A cluster of several pairs is named once.
     large: dict[str, float] = {}
     for pair in data.pairs:
         large |= pair.comparison.large_clusters
@@ -133,12 +131,14 @@ def _cautions(data: ComparisonData) -> Iterator[Fact]:
 
 def _order(data: ComparisonData) -> Iterator[Fact]:
     """Yield who is best and who is tied, in words, and the models without a score."""
-    models = dict.fromkeys(side.model for pair in data.pairs for side in (pair.a, pair.b))
-    names = short_names([*models], NAME_WIDTH)
+    models: dict[str, None] = {}
+    for pair in data.pairs:
+        models |= dict.fromkeys((pair.a.model, pair.b.model))
+    names = short_names(list(models), NAME_WIDTH)
     groups = []
     for group in data.tie_groups:
-        tied = [names[model] for model in group]
-        groups.append(f"{', '.join(tied[:-1])} and {tied[-1]} (tied)" if tied[1:] else tied[0])
+        *tied, last = [names[model] for model in group]
+        groups.append(f"{', '.join(tied)} and {last} (tied)" if tied else last)
     yield Fact("Best first", "; then ".join(groups))
     placed = {*chain.from_iterable(data.tie_groups), *data.overlaps}
     unplaced = [names[model] for model in models if model not in placed]
@@ -150,15 +150,16 @@ def _against_best(data: ComparisonData, ranked: Sequence[str]) -> Section:
     """Return how each model differs from the first one, in all metrics."""
     best, *others = ranked
     titles = _titles(data)
-    columns = [data.against(best, metric) for metric in titles]
-    deciding = data.against(best, data.metric)
+    differences = {metric: data.against(best, metric) for metric in titles}
+    deciding = differences[data.metric]
     rows: list[Row] = []
     for model in others:
+        side = ModelOfRun(data.runs[0].run_id, model)
         rows.append(
             (
-                _marked(data, ModelOfRun(data.runs[0].run_id, model)),
-                *(_difference(by_model[model]) for by_model in columns),
-                _p(deciding[model]),
+                _marked(data, side),
+                *(difference_cell(by_model[model]) for by_model in differences.values()),
+                p_cell(deciding[model]),
                 format_count(deciding[model].n),
             )
         )
@@ -174,15 +175,7 @@ def _against_best(data: ComparisonData, ranked: Sequence[str]) -> Section:
 
 
 def _marked(data: ComparisonData, side: ModelOfRun) -> str:
-    return f"{side.model} {SIMULATED}" if side in data.simulated else side.model
-
-
-def _difference(found: Difference) -> TableCell:
-    return TableCell(format_difference(found.difference), _interval(found))
-
-
-def _p(found: Difference) -> TableCell:
-    return TableCell(format_p(found.p_adjusted), format_p(found.p_value))
+    return with_mark(side.model, side in data.simulated)
 
 
 def _run(run: Run) -> str:
@@ -209,6 +202,7 @@ def _metric(data: ComparisonData, name: str, title: str) -> Section:
         f"{title}: {_direction(data)}",
         _columns(data),
         (_cells(data, pair, found) for pair, found in _known(data, name)),
+        # The sentences of the deciding metric stand above all tables.
         remarks=() if name == data.metric else _sentences(data, name),
     )
 
@@ -251,24 +245,28 @@ def _columns(data: ComparisonData) -> Row:
 
 
 def _cells(data: ComparisonData, pair: ComparedPair, found: Difference) -> Row:
+    # So few commands tell nothing: a difference of rates cannot be above 100 points.
+    unreachable = found.mde is not None and found.mde > 1
     return (
         _pair(data, pair),
         TableCell(format_rate(found.b), format_rate(found.a)),
-        _difference(found),
-        _p(found),
+        difference_cell(found),
+        p_cell(found),
         f"{format_count(found.a_only)}, {format_count(found.b_only)}",
         format_p(found.mcnemar_p),
-        "> 100" if found.mde is not None and found.mde > 1 else format_points(found.mde),
+        "> 100" if unreachable else format_points(found.mde),
         format_count(commands_needed(found, data.margin)),
         TableCell(format_count(found.n), format_count(found.clusters)),
     )
 
 
 def _pair(data: ComparisonData, pair: ComparedPair) -> TableCell:
-    a, b = (_marked(data, side) for side in (pair.a, pair.b))
+    beside = ""
     if data.of_one_run:
-        return TableCell(b, f"against {a}")
-    return TableCell(b, f"in {pair.b.run_id}" if len(data.runs) > 2 else "")
+        beside = f"against {_marked(data, pair.a)}"
+    elif len(data.runs) > 2:
+        beside = f"in {pair.b.run_id}"
+    return TableCell(_marked(data, pair.b), beside)
 
 
 def _sentences(data: ComparisonData, name: str) -> Iterator[str]:
@@ -286,9 +284,8 @@ def _sentence(data: ComparisonData, pair: ComparedPair, found: Difference) -> st
     seen = difference_in_words(found)
     if pair.fitted:
         return f"{b} and {a} are not judged: {seen} on commands that a policy was chosen on."
-    result = result_of(found)
-    if result in (PairResult.BETTER, PairResult.WORSE):
-        return f"{b} is {result} than {a}: {seen}."
+    if differs(found):
+        return f"{b} is {result_of(found)} than {a}: {seen}."
     return f"{b} and {a} cannot be distinguished: {seen}.{_to_separate(data, found)}"
 
 
@@ -298,7 +295,8 @@ def _to_separate(data: ComparisonData, found: Difference) -> str:
     by_margin = commands_needed(found, data.margin)
     as_seen = commands_needed(found, abs(found.difference or 0)) or 0
     about = f" {found.n:,} were asked. About"
-    if as_seen > found.n:  # else too few clusters differ
+    # Where enough commands were asked for what is seen, too few clusters differ.
+    if as_seen > found.n:
         more = "" if by_margin is None else f", {by_margin:,} one of {margin}"
         return f"{about} {as_seen:,} would settle a difference of this size{more}."
     if by_margin is None:
@@ -328,7 +326,7 @@ def _legend(data: ComparisonData, *, in_pairs: bool) -> Iterator[str]:
     if data.tie_groups:
         yield f"tied: not different from the first of the group in {_titles(data)[data.metric]}."
     if data.simulated:
-        yield f"{SIMULATED}: answers made up by the simulator; no evidence about any real model."
+        yield NOT_EVIDENCE
 
 
 NUMBERS = tuple(name for name in Difference.__struct_fields__ if name not in ("a_only", "b_only"))
@@ -337,6 +335,16 @@ NUMBERS = tuple(name for name in Difference.__struct_fields__ if name not in ("a
 
 def comparison_document(data: ComparisonData) -> JsonObject:
     """Return a comparison in JSON types; absent numbers are null."""
+    gates = []
+    for gate in data.gates:
+        gates.append(
+            {
+                **_sides(gate.pair),
+                "verdict": gate.verdict.value,
+                "commands_needed": gate.needed,
+                "commands_missing": gate.missing,
+            }
+        )
     return {
         **_source(data),
         "opinion": data.opinion.provenance,
@@ -347,27 +355,19 @@ def comparison_document(data: ComparisonData) -> JsonObject:
         "margin": data.margin,
         "pairs": [_pair_document(data, pair) for pair in data.pairs],
         "tie_groups": [list(group) for group in data.tie_groups],
-        "gate": [_gate(gate) for gate in data.gates] or None,
+        "gate": gates or None,
     }
 
 
 def _pair_document(data: ComparisonData, pair: ComparedPair) -> JsonObject:
+    compared = pair.comparison
     return {
         **_sides(pair),
-        "samples": pair.comparison.samples,
-        "large_clusters": dict(pair.comparison.large_clusters),
+        "samples": compared.samples,
+        "large_clusters": dict(compared.large_clusters),
         "verdict": data.verdict(pair),
-        "metrics": _numbers(data, pair.comparison.metrics),
-        "categories": _numbers(data, pair.comparison.categories),
-    }
-
-
-def _gate(gate: PairGate) -> JsonObject:
-    return {
-        **_sides(gate.pair),
-        "verdict": gate.verdict.value,
-        "commands_needed": gate.needed,
-        "commands_missing": gate.missing,
+        "metrics": _numbers(data, compared.metrics),
+        "categories": _numbers(data, compared.categories),
     }
 
 
@@ -379,14 +379,14 @@ def _sides(pair: ComparedPair) -> JsonObject:
     return {"a": asdict(pair.a), "b": asdict(pair.b)}
 
 
-def _numbers(data: ComparisonData, found: Mapping[str, Difference]) -> JsonObject:
-    numbers = {}
-    for name, each in found.items():
-        known = asdict(each)
-        discordant = {side: known.pop(side) for side in ("a_only", "b_only")}
-        needed = commands_needed(each, data.margin)
-        numbers[name] = {**known, "discordant": discordant, "commands_needed": needed}
-    return numbers
+def _numbers(data: ComparisonData, differences: Mapping[str, Difference]) -> JsonObject:
+    documents = {}
+    for name, found in differences.items():
+        numbers = asdict(found)
+        discordant = {side: numbers.pop(side) for side in ("a_only", "b_only")}
+        needed = commands_needed(found, data.margin)
+        documents[name] = {**numbers, "discordant": discordant, "commands_needed": needed}
+    return documents
 
 
 COLUMNS = (
@@ -436,13 +436,18 @@ _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 def gate_line(data: ComparisonData) -> str:
     """Return the answer in one line: the worst result, and why."""
     verdict = data.worst_gate
-    deciding = [gate for gate in data.gates if gate.verdict is verdict]
-    reasons = "; ".join(gate_in_words(data, gate) for gate in deciding)
-    counts = Counter(gate.verdict for gate in data.gates)
-    del counts[verdict]
-    others = [f"{counts[each]} {each.value}" for each in GateVerdict if counts[each]]
-    rest = f" (of {len(data.gates)} guards also {', '.join(others)})" if others else ""
-    return printable(f"{verdict.value}: {reasons}{rest}{_caveat(data)}")
+    reasons = []
+    numbers = dict.fromkeys(GateVerdict, 0)
+    for gate in data.gates:
+        if gate.verdict is verdict:
+            reasons.append(gate_in_words(data, gate))
+        else:
+            numbers[gate.verdict] += 1
+    line = f"{verdict.value}: {'; '.join(reasons)}"
+    others = [f"{number} {other.value}" for other, number in numbers.items() if number]
+    if others:
+        line += f" (of {len(data.gates)} guards also {', '.join(others)})"
+    return printable(line + _caveat(data))
 
 
 def _names(data: ComparisonData, gate: PairGate) -> str:
@@ -451,28 +456,31 @@ def _names(data: ComparisonData, gate: PairGate) -> str:
 
 def gate_in_words(data: ComparisonData, gate: PairGate) -> str:
     """Say how a guard does, and what is missing to decide; foreign text."""
-    found, names = gate.difference, _names(data, gate)
+    found = gate.difference
+    about = f"{_names(data, gate)}: {data.metric}"
+    commands = counted(found.n, "command")
     if found.difference is None:
-        return f"{names}: {data.metric} is undefined on {counted(found.n, 'command')} of both"
-    fitted = gate.pair.fitted
-    missing = f"; {fitted_in_words(fitted)}" if fitted else _missing(gate)
-    return (
-        f"{names}: {data.metric} {difference_in_words(found)}, margin "
-        f"{in_points(data.margin)}, {counted(found.n, 'command')}{missing}"
-    )
+        return f"{about} is undefined on {commands} of both"
+    missing = _missing(gate)
+    if gate.pair.fitted:
+        missing = f"; {fitted_in_words(gate.pair.fitted)}"
+    seen = difference_in_words(found)
+    return f"{about} {seen}, margin {in_points(data.margin)}, {commands}{missing}"
 
 
 def _missing(gate: PairGate) -> str:
     if gate.verdict is not GateVerdict.INCONCLUSIVE:
         return ""
+    if gate.needed is None or gate.missing is None:
+        return ", no number of commands is known to decide"
+    there = gate.difference.n
     if gate.missing == 0:
         # The variance seen would do; but with K clusters that differ no p is below 2^(1 - K).
         return ", too few clusters differ to decide"
-    if gate.missing is None:
-        return ", no number of commands is known to decide"
-    there, needed = gate.difference.n, gate.needed or 0
-    beyond = f": out of reach, as there are {there:,}" if needed > most_in_reach(there) else ""
-    return f", about {format_count(gate.missing)} more would decide{beyond}"
+    more = f", about {format_count(gate.missing)} more would decide"
+    if gate.needed > most_in_reach(there):
+        more += f": out of reach, as there are {there:,}"
+    return more
 
 
 def _caveat(data: ComparisonData) -> str:

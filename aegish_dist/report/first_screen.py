@@ -53,25 +53,18 @@ class Screen:
         self.found: Recommendation = data.recommendation
         self.entries = {entry.model: entry for entry in data.ranked}
         self.names: Mapping[str, str] = short_names([*self.entries], NAME_WIDTH)
+        self.taken: RankedModel | None = self.entries.get(self.found.take or "")
+        self.margin = f"{100 * self.found.margin:g}"
+
+        ranked = [entry for entry in self.entries.values() if entry.is_ranked]
+        guards = [entry for entry in self.entries.values() if not is_baseline(entry.model)]
+        self.guards = len(guards)
+        """How many guards were asked that are no baselines."""
+        self.scored = [entry for entry in guards if entry.is_ranked] if guards else ranked
+        """The guards with a place, without baselines where there are others; best first."""
 
     def listed(self, guards: Iterable[str]) -> str:
         return listed([self.names[guard] for guard in guards])
-
-    @property
-    def taken(self) -> RankedModel | None:
-        return self.entries.get(self.found.take or "")
-
-    @property
-    def scored(self) -> Sequence[RankedModel]:
-        """The guards with a place, without baselines where there are others; best first."""
-        ranked = [entry for entry in self.entries.values() if entry.is_ranked]
-        guards = [entry for entry in ranked if not is_baseline(entry.model)]
-        return guards if self.guards else ranked
-
-    @property
-    def guards(self) -> int:
-        """How many guards were asked that are no baselines."""
-        return sum(not is_baseline(guard) for guard in self.entries)
 
 
 def state_line(data: ReportData) -> str:
@@ -101,34 +94,36 @@ def state(data: ReportData) -> str:
 def first_screen(data: ReportData) -> tuple[Fact, ...]:
     """Return what has to be known for a decision, a sentence or two under each label."""
     screen = Screen(data)
-    said = {
-        "Take": _take(screen),
-        "But": _but(screen),
-        "Surely": _surely(screen),
-        "Next": _next(screen),
-    }
-    return _facts(said)
+    return _facts(
+        {
+            "Take": _take(screen),
+            "But": _but(screen),
+            "Surely": _surely(screen),
+            "Next": _next(screen),
+        }
+    )
 
 
 def details(data: ReportData) -> tuple[Fact, ...]:
     """Return what stands below the table: thresholds, targets, what the numbers are of."""
     screen = Screen(data)
-    said: dict[str, Iterable[str]] = {}
+    sentences: dict[str, Iterable[str]] = {}
+    # Without a score there is nothing that a threshold or a target could be judged by.
     if screen.scored:
-        said = {fact.label: [fact.text] for fact in data.advice}
-        said["Targets"] = _targets(screen)
-        said["To settle"] = _to_settle(screen)
-    said |= {
+        sentences = {fact.label: [fact.text] for fact in data.advice}
+        sentences["Targets"] = _targets(screen)
+        sentences["To settle"] = _to_settle(screen)
+    sentences |= {
         "Policies": origins_in_words(screen.names, data.overlaps, out_of_fold=True),
         "Answers": _answers(screen),
         "No score": _unscored(screen),
         "Failed": _failed(screen),
     }
-    return _facts(said)
+    return _facts(sentences)
 
 
-def _facts(said: Mapping[str, Iterable[str]]) -> tuple[Fact, ...]:
-    facts = (Fact(label, " ".join(sentences)) for label, sentences in said.items())
+def _facts(sentences: Mapping[str, Iterable[str]]) -> tuple[Fact, ...]:
+    facts = [Fact(label, " ".join(parts)) for label, parts in sentences.items()]
     return tuple(fact for fact in facts if fact.text)
 
 
@@ -137,25 +132,24 @@ def _take(screen: Screen) -> Iterator[str]:
     if taken is None:
         yield from _take_none(screen)
         return
-    score = with_interval(taken.metric(Metric.SCORE))
-    price, p50 = found.price_per_1000_usd, found.p50_ms
-    costs = "price unknown" if price is None else f"{format_usd(price)} per 1,000 commands"
+    costs = "price unknown"
+    if found.price_per_1000_usd is not None:
+        costs = f"{format_usd(found.price_per_1000_usd)} per 1,000 commands"
     lasts = "latency unknown"
-    if p50 is not None:
+    if found.p50_ms is not None:
         timed = timed_calls(taken)
         median = f"median of {timed}" if timed else "median"
-        lasts = f"{format_ms(p50)} ({median})"
-    yield f"{screen.names[taken.model]}: score {score}, {costs}, {lasts}."
-    margin = f"{100 * found.margin:g} points"
-    match found.why:
-        case Why.ONLY:
-            yield "No other guard takes part."
-        case Why.BEST if found.undecided:
-            yield f"It {_best(screen)}; no cheaper guard is shown to be within {margin} of it."
-        case Why.BEST:
-            yield f"It {_best(screen)}, and no guard that is about as good costs less."
-        case _:
-            yield _beside_the_best(screen, taken)
+        lasts = f"{format_ms(found.p50_ms)} ({median})"
+    yield f"{screen.names[taken.model]}: score {with_interval(taken.score)}, {costs}, {lasts}."
+    if found.why is Why.ONLY:
+        yield "No other guard takes part."
+    elif found.why is not Why.BEST:
+        yield _beside_the_best(screen, screen.entries[found.best or ""])
+    elif found.undecided:
+        within = f"within {screen.margin} points of it"
+        yield f"It {_best(screen)}; no cheaper guard is shown to be {within}."
+    else:
+        yield f"It {_best(screen)}, and no guard that is about as good costs less."
 
 
 def _best(screen: Screen) -> str:
@@ -163,17 +157,16 @@ def _best(screen: Screen) -> str:
     floor = screen.found.floor
     if floor is None or screen.scored[0].model == screen.found.best:
         return "has the best score"
-    return (
-        f"has the best score of those that are shown to be better than {screen.names[floor.guard]}"
-    )
+    above = f"that are shown to be better than {screen.names[floor.guard]}"
+    return f"has the best score of those {above}"
 
 
 def _take_none(screen: Screen) -> Iterator[str]:
     """Say why no guard is taken."""
     floor, scored = screen.found.floor, screen.scored
     if screen.found.why is Why.FLOOR and floor is not None:
+        score = with_interval(screen.entries[floor.guard].score)
         name = screen.names[floor.guard]
-        score = with_interval(screen.entries[floor.guard].metric(Metric.SCORE))
         yield f"None: no guard is shown to be better than {name}, score {score}."
     elif not scored:
         yield "None: no guard has a score."
@@ -182,38 +175,39 @@ def _take_none(screen: Screen) -> Iterator[str]:
     else:
         yield "None: no guard has answers to half of the malicious and of the harmless commands."
     if scored and screen.guards:
-        best = scored[0]
-        score = with_interval(best.metric(Metric.SCORE))
-        yield f"The best of the guards is {screen.names[best.model]}, score {score}."
+        name, score = screen.names[scored[0].model], with_interval(scored[0].score)
+        yield f"The best of the guards is {name}, score {score}."
 
 
-def _beside_the_best(screen: Screen, taken: RankedModel) -> str:
-    """Say how a guard compares with the best, which it is not."""
-    found, best = screen.found, screen.entries[screen.found.best or ""]
+def _beside_the_best(screen: Screen, best: RankedModel) -> str:
+    """Say how the taken guard compares with the best, which it is not."""
+    found = screen.found
     worse = "no worse than"
     if found.may_be_worse_by:
         points = format_rate(found.may_be_worse_by)
-        worse = f"at most {points} points worse ({100 * found.margin:g} are allowed) than"
-    beside = []
+        worse = f"at most {points} points worse ({screen.margin} are allowed) than"
+    costs = _price_of_best(best.price_per_1000_usd, found.price_per_1000_usd)
     if found.why is Why.FASTEST:
         known = found.price_per_1000_usd is not None
-        beside.append("costs the same" if known else "has no known price either")
-    else:
-        price = best.cost.get("per_1000_usd")
-        beside.append(_more("costs", price, found.price_per_1000_usd, "much"))
-    beside.append(_more("takes", best.latency("service", "p50"), found.p50_ms, "long"))
-    said = listed([_best(screen), *(part for part in beside if part)])
-    return f"Shown to be {worse} {screen.names[best.model]}, which {said}."
+        costs = "costs the same" if known else "has no known price either"
+    takes = _times("takes", best.p50_ms, found.p50_ms, "long")
+    merits = listed([part for part in (_best(screen), costs, takes) if part])
+    return f"Shown to be {worse} {screen.names[best.model]}, which {merits}."
 
 
-def _more(verb: str, of_best: float | None, of_taken: float | None, adverb: str) -> str:
-    """Say by how much the best is dearer or slower; empty where it is not, or not known."""
+def _price_of_best(of_best: float | None, of_taken: float | None) -> str:
+    """Say how much dearer the best is than the taken guard; empty where it is not."""
     if of_best is None:
-        return "has no known price" if verb == "costs" else ""
-    if of_taken is None or of_best <= of_taken:
+        return "has no known price"
+    if of_taken == 0 and of_best:
+        return "is not free"
+    return _times("costs", of_best, of_taken, "much")
+
+
+def _times(verb: str, of_best: float | None, of_taken: float | None, adverb: str) -> str:
+    """Say how many times as much the best takes; empty where it is not more, or not known."""
+    if of_best is None or not of_taken or of_best <= of_taken:
         return ""
-    if of_taken == 0:
-        return "is not free" if verb == "costs" else ""
     times = float(f"{of_best / of_taken:.2g}")
     return f"{verb} {times:,g} times as {adverb}"
 
@@ -228,11 +222,8 @@ def _but(screen: Screen) -> Iterator[str]:
     accepted = taken.metric(Metric.ACCEPTANCE_RATE)
     rest = (1 - (accepted.value or 0)) * accepted.n - found.stops.n
     if rest > 1e-6:
-        counts = ((label, taken.counts.get(f"{label.lower()}_count")) for label in _NO_DECISION)
-        errors = ", ".join(f"{label} {count:,}" for label, count in counts if count)
-        of_all = f" (of all its answers: {errors})" if errors else ""
         harmless = _part(share_of(rest / accepted.n, accepted.n), "harmless command")
-        yield f"A further {harmless} it neither lets pass nor stops{of_all}."
+        yield f"A further {harmless} it neither lets pass nor stops{_errors_of(taken)}."
     targets = screen.data.targets
     for name, judgement in taken.judgements(targets).items():
         if judgement is not Judgement.PASS:
@@ -247,17 +238,28 @@ def _but(screen: Screen) -> Iterator[str]:
         yield f"{counted(asked, 'command')} are a pilot: with more, another guard may be the best."
 
 
+def _errors_of(entry: RankedModel) -> str:
+    """Count the answers of a guard that are no decision, for the end of a sentence."""
+    errors = []
+    for label in (*ERROR_LABELS, *RULE_ERROR_LABELS):
+        count = entry.counts.get(f"{label.lower()}_count")
+        if count:
+            errors.append(f"{label} {count:,}")
+    return f" (of all its answers: {', '.join(errors)})" if errors else ""
+
+
 def _part(share: Share, noun: str) -> str:
     """Write such as `22 of 431 attacks`, or a share in % where epochs disagree on a command."""
-    whole = share.n == round(share.n)
-    some = format_count(round(share.n)) if whole else f"{100 * share.n / share.of:.1f} %"
+    some = f"{100 * share.n / share.of:.1f} %"
+    if share.n == round(share.n):
+        some = format_count(round(share.n))
     return f"{some} of {counted(share.of, noun)}"
 
 
 def _surely(screen: Screen) -> Iterator[str]:
     """Say what the taken guard is shown to be better than, and what is left open."""
-    taken, found = screen.taken, screen.found
-    if taken is None:
+    found = screen.found
+    if screen.taken is None:
         return
     if found.floor is not None:
         yield f"Better than {screen.names[found.floor.guard]}, the best baseline."
@@ -273,23 +275,26 @@ def _undecided(screen: Screen, undecided: Sequence[Undecided]) -> str:
     """Say which guards may be as good as the best and cheaper, and what would tell of the first."""
     first = undecided[0]
     best = screen.names[first.a]
-    guards = [each.b for each in undecided]
+    guards = [pair.b for pair in undecided]
     merit = f"{screen.listed(guards)} {_merit(screen, guards)}"
-    known = [each.may_be_worse_by for each in undecided if each.may_be_worse_by is not None]
-    if len(known) < len(undecided):
-        return f"{merit}, but nothing is known of the difference to {best}."
-    aim = f"{screen.names[first.b]} is within {100 * screen.found.margin:g} points of it"
+    worst = 0.0
+    for pair in undecided:
+        if pair.may_be_worse_by is None:
+            return f"{merit}, but nothing is known of the difference to {best}."
+        worst = max(worst, pair.may_be_worse_by)
+    aim = f"{screen.names[first.b]} is within {screen.margin} points of it"
     more = more_commands(first.commands_needed, screen.data.run.samples, "commands", aim)
-    points = format_rate(max(known))
-    return f"{merit}, but may be up to {points} points worse than {best}. {more}"
+    return f"{merit}, but may be up to {format_rate(worst)} points worse than {best}. {more}"
 
 
 def _merit(screen: Screen, guards: Sequence[str]) -> str:
     """Say what guards would be taken for, in place of the one that is."""
-    of_taken, one = screen.found.price_per_1000_usd, len(guards) == 1
-    prices = [screen.entries[guard].cost.get("per_1000_usd") for guard in guards]
-    as_dear = [price for price in prices if price in (None, of_taken)]
-    if as_dear and len(as_dear) < len(prices):
+    of_taken = screen.found.price_per_1000_usd
+    prices = [screen.entries[guard].price_per_1000_usd for guard in guards]
+    # An unknown price counts as the dearest, so it can be beaten by speed alone.
+    as_dear = sum(price in (None, of_taken) for price in prices)
+    one = len(guards) == 1
+    if 0 < as_dear < len(prices):
         return "are cheaper or faster"
     if as_dear:
         return "is faster" if one else "are faster"
@@ -305,14 +310,18 @@ def _next(screen: Screen) -> Iterator[str]:
     if data.incomplete is not None and data.incomplete.resume:
         yield f"Finish: `{command_line(*data.incomplete.resume)}`."
     failed = any(failure.verdicts for failure in data.failures)
+    # An imported run has no provider that could be asked again.
     if failed and not screen.scored and not data.run.imported:
-        retry = ("retry", *run, "--outcome", "TIMEOUT_ERROR,API_ERROR")
-        yield f"Ask once more what failed: `{command_line(*retry)}`."
+        retry = command_line("retry", *run, "--outcome", "TIMEOUT_ERROR,API_ERROR")
+        yield f"Ask once more what failed: `{retry}`."
         return
-    of_guard = ("--models", screen.found.take) if screen.found.take else ()
-    its = "Its mistakes" if of_guard else "All mistakes"
     judged = (*run, *data.opinion_words)
-    yield f"{its}: `{command_line('verdicts', 'list', *judged, '--wrong', *of_guard)}`."
+    mistakes = ["verdicts", "list", *judged, "--wrong"]
+    whose = "All"
+    if screen.found.take:
+        mistakes += ["--models", screen.found.take]
+        whose = "Its"
+    yield f"{whose} mistakes: `{command_line(*mistakes)}`."
     if screen.found.undecided:
         first = screen.found.undecided[0]
         pair = ("--models", f"{first.a},{first.b}", "--margin", f"{screen.found.margin:g}")
@@ -337,18 +346,18 @@ def _targets(screen: Screen) -> Iterator[str]:
     nearest = _nearest(screen)
     judgement = _judged(screen, nearest)
     every = f"every target ({target_words(targets)})"
-    alike = [entry.model for entry in screen.scored if _judged(screen, entry) is judgement]
     if judgement is Judgement.PASS:
+        alike = [entry.model for entry in screen.scored if _judged(screen, entry) is judgement]
         reach = "reaches" if len(alike) == 1 else "reach"
         yield f"{screen.listed(alike)} {reach} {every}."
         return
+    undecided = judgement is Judgement.UNDECIDED
+    who = "Undecided whether a guard as it stands" if undecided else "No guard as it stands"
+    yield f"{who} reaches {every}."
     missed = []
     for name, found in nearest.judgements(targets).items():
         if found is judgement:
             missed.append(f"{metric_title(name)} {with_interval(nearest.metric(name))}")
-    undecided = judgement is Judgement.UNDECIDED
-    who = "Undecided whether a guard as it stands" if undecided else "No guard as it stands"
-    yield f"{who} reaches {every}."
     numbers = f": {', '.join(missed)}" if missed else ""
     yield f"{screen.names[nearest.model]} comes closest{numbers}."
 
@@ -359,18 +368,19 @@ _BEST_FIRST = (Judgement.PASS, Judgement.UNDECIDED, Judgement.FAIL)
 def _judged(screen: Screen, entry: RankedModel) -> Judgement:
     """Judge a guard by all targets together."""
     targets = screen.data.targets
-    found = entry.judgements(targets)
-    of_all = [found.get(name, Judgement.UNDECIDED) for name in targets.least]
+    judgements = entry.judgements(targets)
+    of_all = [judgements.get(name, Judgement.UNDECIDED) for name in targets.least]
     return max(of_all, key=_BEST_FIRST.index, default=Judgement.PASS)
 
 
 def _nearest(screen: Screen) -> RankedModel:
     """Return the guard that is judged best, of equal ones the one with the least shortfall."""
-    least = screen.data.targets.least
 
     def distance(entry: RankedModel) -> tuple[int, float]:
-        short = (aim - (entry.metric(name).value or 0) for name, aim in least.items())
-        return _BEST_FIRST.index(_judged(screen, entry)), max((0.0, *short))
+        shortfall = 0.0
+        for name, least in screen.data.targets.least.items():
+            shortfall = max(shortfall, least - (entry.metric(name).value or 0))
+        return _BEST_FIRST.index(_judged(screen, entry)), shortfall
 
     return min(screen.scored, key=distance)
 
@@ -403,10 +413,11 @@ def _answers(screen: Screen) -> Iterator[str]:
     epochs = f", each asked {run.epochs} times" if run.epochs > 1 else ""
     rules = source(data)[-1].text
     yield f"{counted(run.samples, 'command')}{epochs}, {when}, judged by {rules}."
-    scores = [entry.metric(Metric.SCORE) for entry in screen.scored]
-    widths = [(score.ci_high or 0) - (score.ci_low or 0) for score in scores]
-    if any(widths):
-        yield f"Every score is known to within {50 * max(widths):.1f} points at 95% confidence."
+    widest = 0.0
+    for entry in screen.scored:
+        widest = max(widest, (entry.score.ci_high or 0) - (entry.score.ci_low or 0))
+    if widest:
+        yield f"Every score is known to within {50 * widest:.1f} points at 95% confidence."
         if run.samples < PILOT:
             yield "So few commands are a pilot."
     if len(run.datasets) > 1:
@@ -426,11 +437,13 @@ def _unscored(screen: Screen) -> Iterator[str]:
 
 def _failed(screen: Screen) -> Iterator[str]:
     """Name guards many of whose calls failed, if no reason for a missing score says so already."""
-    known, data = reasons(screen.data), screen.data
+    known = reasons(screen.data)
     for entry in screen.entries.values():
-        failed = failed_calls(data, entry, MANY_FAILED)
-        of_taken = entry.model == screen.found.take
-        if failed and not of_taken and failed not in known.get(entry.model, ""):
+        # What failed of the taken guard stands under `But`.
+        if entry is screen.taken:
+            continue
+        failed = failed_calls(screen.data, entry, MANY_FAILED)
+        if failed and failed not in known.get(entry.model, ""):
             yield f"{screen.names[entry.model]}: {failed}."
 
 
@@ -450,4 +463,3 @@ _WRITTEN_OUT: Mapping[str, str] = {
     Metric.ACCEPTANCE_RATE: "Harmless acceptance rate (HA)",
     Metric.SCORE: "Aegish score",
 }
-_NO_DECISION = (*ERROR_LABELS, *RULE_ERROR_LABELS)

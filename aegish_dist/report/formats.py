@@ -8,14 +8,13 @@ whatever the datasets are called. A model without a score is no `success`, and w
 absent: the reference would write 0.0.
 """
 
-from collections.abc import Collection, Iterator
-from itertools import chain
+from collections.abc import Collection, Iterator, Mapping
 
 from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from aegish_dist.core.metric import NUMBERS, Metric
-from aegish_dist.core.model import ModelSpec, Price
+from aegish_dist.core.model import ModelSpec, Price, Rate
 from aegish_dist.core.run import COT, Prompt, Run
 from aegish_dist.core.text import JsonObject, known, printable_json
 from aegish_dist.errors import ReportError
@@ -99,59 +98,77 @@ def render_json(data: ReportData) -> str:
 
     Texts are exact. Whatever a terminal might obey is escaped, so the document is safe to look at.
     """
-    snapshot, opinion = data.snapshot, data.snapshot.opinion
-    entries = data.ranked
-    plain = (
-        *("scoring", "scoring_version", "metrics_version", "parser_versions", "code_version"),
-        *("verdicts", "verdicts_hash"),
-    )
+    opinion = data.snapshot.opinion
+    recommendation = recommendation_document(data)
+    recommendation["threshold"] = data.thresholds and threshold_document(data.thresholds)
     document = {
         "run": _run(data.run),
-        "snapshot": {
-            **{name: getattr(snapshot, name) for name in plain},
-            "id": snapshot.snapshot_id,
-            "opinion": None if opinion is None else record_of(opinion),
-            "created_at": snapshot.created_at.isoformat(),
-            "is_current": data.is_current,
-        },
+        "snapshot": _snapshot(data),
         "policies": [] if opinion is None else policies_document(opinion, data.overlaps),
-        "models": snapshot.document["models"],
-        "ranking": snapshot.document["ranking"],
+        "models": data.snapshot.document["models"],
+        "ranking": data.snapshot.document["ranking"],
         "failures": [in_json_types(failure) for failure in data.failures],
         "halted": [asdict(halted) for halted in data.halted],
         "failure_times": {
             "stretch_s": data.failure_stretch_s or None,
             **failures_document(data.failure_times),
         },
-        "recommendation": {
-            **recommendation_document(data),
-            "threshold": None if data.thresholds is None else threshold_document(data.thresholds),
-        },
-        "judgements": {entry.model: entry.judgements(data.targets) for entry in entries},
+        "recommendation": recommendation,
+        "judgements": {entry.model: entry.judgements(data.targets) for entry in data.ranked},
         "reasons": reasons(data),
-        "comparison": None if data.comparison is None else comparison_document(data.comparison),
-        "scores": None if data.scores is None else calibration_document(data.scores),
+        "comparison": data.comparison and comparison_document(data.comparison),
+        "scores": data.scores and calibration_document(data.scores),
         "overlay_effect": list(data.effect),
         "commands": [command for _, command in reproduction(data)],
     }
     return printable_json(document, sort_keys=True) + "\n"
 
 
-def _run(run: Run) -> JsonObject:
-    plain = ("name", "origin", "package_version", "epochs")
+_OF_SNAPSHOT = (
+    "scoring",
+    "scoring_version",
+    "metrics_version",
+    "parser_versions",
+    "code_version",
+    "verdicts",
+    "verdicts_hash",
+)
+
+
+def _snapshot(data: ReportData) -> JsonObject:
+    snapshot = data.snapshot
     return {
-        **{name: getattr(run, name) for name in plain},
+        **{name: getattr(snapshot, name) for name in _OF_SNAPSHOT},
+        "id": snapshot.snapshot_id,
+        "opinion": snapshot.opinion and record_of(snapshot.opinion),
+        "created_at": snapshot.created_at.isoformat(),
+        "is_current": data.is_current,
+    }
+
+
+def _run(run: Run) -> JsonObject:
+    parameters = run.parameters and asdict(run.parameters)
+    # What a run may cost is nobody's business but its owner's: reports are shared.
+    for name in ("max_cost_usd", "max_cost_per_model_usd"):
+        if parameters:
+            del parameters[name]
+    document = {
         "id": run.run_id,
+        "name": run.name,
+        "origin": run.origin,
+        "package_version": run.package_version,
+        "epochs": run.epochs,
         "created_at": run.created_at.isoformat(),
-        "pruned_completions": 0 if run.pruned is None else run.pruned.completions,
+        "pruned_completions": run.pruned.completions if run.pruned else 0,
         "prompt": run.prompt and _prompt(run.prompt),
-        **({"prompts": {m: _prompt(p) for m, p in run.prompts.items()}} if run.prompts else {}),
-        "parameters": run.parameters
-        and {n: v for n, v in asdict(run.parameters).items() if not n.startswith("max_cost")},
+        "parameters": parameters,
         "datasets": [asdict(dataset) for dataset in run.datasets],
         "models": [_model(spec) for spec in run.models],
         "batched": sorted(run.batched),
     }
+    if run.prompts:
+        document["prompts"] = {model: _prompt(prompt) for model, prompt in run.prompts.items()}
+    return document
 
 
 def _prompt(prompt: Prompt) -> dict[str, str]:
@@ -175,24 +192,36 @@ def _model(spec: ModelSpec) -> JsonObject:
 def _price(price: Price) -> JsonObject:
     """Return prices in USD as of submit, tokens per million."""
     per_call = None if price.per_call is None else float(price.per_call)
-    shown: JsonObject = {"per_call_usd": per_call}
+    document: JsonObject = {"per_call_usd": per_call}
     if price.per_hour is not None:
-        shown["per_hour_usd"] = float(price.per_hour)
+        document["per_hour_usd"] = float(price.per_hour)
     for name in ("input", "output", "cache_read", "cache_write", "cache_write_1h"):
-        rate = getattr(price, name)
-        shown[name] = rate and {
+        rate: Rate | None = getattr(price, name)
+        document[name] = rate and {
             "usd_per_million": float(rate.base),
             "above_input_tokens": {str(tokens): float(usd) for tokens, usd in rate.tiers},
         }
-    return shown
+    return document
 
 
-COLUMNS = (
-    *("run_id", "run_name", "snapshot_id", "scoring", "scoring_version"),
+_SOURCE = (
+    "run_id",
+    "run_name",
+    "snapshot_id",
+    "scoring",
+    "scoring_version",
     *(f"{part}_fingerprint" for part in Opinion().provenance),
-    *("model", "metric", "category", *NUMBERS, "message", "judgement"),
 )
-"""All before `model` are the same in every row, so that files of several reports can be stacked."""
+"""The same in every row, so that files of several reports can be stacked."""
+COLUMNS = (
+    *_SOURCE,
+    "model",
+    "metric",
+    "category",
+    *NUMBERS,
+    "message",
+    "judgement",
+)
 
 
 def csv_rows(data: ReportData) -> Iterator[JsonObject]:
@@ -240,22 +269,28 @@ def render_wide_csv(data: ReportData) -> str:
     The columns after run and rule set are named `aegish_score`, `aegish_score_stderr`,
     `aegish_score_stderr_clustered`, ... and `malicious_detection_rate_stderr.upload`.
     """
-    source, rows = COLUMNS[: COLUMNS.index("model")], dict[str, JsonObject]()
-    for each in csv_rows(data):
-        row = rows.setdefault(each["model"], {name: each.get(name) for name in ("model", *source)})
-        end = spreadsheet_safe(f".{each['category']}") if each.get("category") else ""
+    rows: dict[str, JsonObject] = {}
+    columns: dict[str, None] = {}
+    for long_row in csv_rows(data):
+        about = {name: long_row.get(name) for name in ("model", *_SOURCE)}
+        row = rows.setdefault(long_row["model"], about)
+        category = long_row.get("category")
+        end = spreadsheet_safe(f".{category}") if category else ""
         for name in _OF_METRIC:
-            if each.get(name, "") != "":
+            if long_row.get(name, "") != "":
                 part = "" if name == "value" else f"_{name}"
-                row[f"{each['metric']}{part}{end}"] = each[name]
-    return csv_text(list(dict.fromkeys(chain.from_iterable(rows.values()))), rows.values())
+                row[f"{long_row['metric']}{part}{end}"] = long_row[name]
+    for row in rows.values():
+        columns |= dict.fromkeys(row)
+    return csv_text(list(columns), rows.values())
 
 
 def _rows_of_model(data: ReportData, entry: RankedModel, reason: str) -> Iterator[JsonObject]:
     judgements = entry.judgements(data.targets)
     for name, numbers in sorted(entry.metrics.items()):
-        said = {"message": reason if name == "aegish_score" else ""}
-        yield {"metric": name, **numbers, **said, "judgement": judgements.get(name, "")}
+        message = reason if name == Metric.SCORE else ""
+        judgement = judgements.get(name, "")
+        yield {"metric": name, **numbers, "message": message, "judgement": judgement}
     for category, numbers in sorted(entry.categories.items()):
         yield {"metric": Metric.DETECTION_RATE, "category": category, **numbers}
     for effect in data.effect:
@@ -272,39 +307,38 @@ def _rows_of_model(data: ReportData, entry: RankedModel, reason: str) -> Iterato
 
 
 def _single_numbers(entry: RankedModel) -> Iterator[tuple[str, float | None]]:
-    yield from sorted(entry.counts.items())
+    """Yield the numbers without an interval, by names that say where each comes from."""
+    groups: dict[str, Mapping[str, float | None]] = {"{}": entry.counts}
     for target, labels in sorted(entry.actions.items()):
-        for label, verdicts in sorted(labels.items()):
-            yield f"{target}_{label.lower()}_count", verdicts
+        groups[f"{target}_{{}}_count"] = {label.lower(): n for label, n in labels.items()}
     for part, statistics in sorted(entry.latency_parts_ms.items()):
-        for name, value in sorted(statistics.items()):
-            yield f"latency_{part}_{name}_ms", value
-    for name, amount in sorted(entry.cost.items()):
-        yield f"cost_{name}", amount
-    for kind, tokens in sorted(entry.tokens.items()):
-        yield f"tokens_{kind}", tokens
+        groups[f"latency_{part}_{{}}_ms"] = statistics
+    groups |= {"cost_{}": entry.cost, "tokens_{}": entry.tokens}
+    for form, numbers in groups.items():
+        for name, number in sorted(numbers.items()):
+            yield form.format(name), number
 
 
 def render_reference_json(data: ReportData) -> str:
     """Return a report as the reference benchmark writes comparisons: JSON in ASCII."""
-    entries = data.ranked
     run = data.run
-    scored = [entry for entry in entries if entry.metric("aegish_score").value is not None]
+    results: JsonObject = {}
+    ranking: list[JsonObject] = []
+    for entry in data.ranked:
+        cot = _scaffolding(run.prompt_of(entry.model)) == "cot"
+        results[entry.model] = _result(entry, cot)
+        if entry.has_score:
+            place = {
+                "rank": len(ranking) + 1,
+                "model": entry.model,
+                "aegish_score": entry.score.value,
+                "cost_per_1000": entry.price_per_1000_usd,
+            }
+            ranking.append(known(place))
     document = {
         "metadata": _metadata(data, _scaffolding(run.prompt)),
-        "results": {
-            entry.model: _result(entry, _scaffolding(run.prompt_of(entry.model)) == "cot")
-            for entry in entries
-        },
-        "ranking": [
-            {
-                "rank": place,
-                "model": entry.model,
-                "aegish_score": entry.metric("aegish_score").value,
-                **known({"cost_per_1000": entry.cost.get("per_1000_usd")}),
-            }
-            for place, entry in enumerate(scored, 1)
-        ],
+        "results": results,
+        "ranking": ranking,
     }
     return printable_json(document) + "\n"
 
@@ -342,20 +376,26 @@ def _metadata(data: ReportData, scaffolding: object) -> JsonObject:
 
 
 def _result(entry: RankedModel, cot: bool) -> JsonObject:
-    score, macro = entry.metric("aegish_score"), "malicious_detection_rate_macro"
-    accepted = entry.metric("harmless_acceptance_rate").value
-    false_positives = 1 - (accepted or 0.0)  # as the reference defines it
-    rates = {name: entry.category(name) for name in sorted(entry.categories)}
-    categories = {
-        name: {"count": rate.n, "malicious_detection_rate": rate.value}
-        for name, rate in rates.items()
-        if rate.value is not None
-    }
-    more = known({macro: entry.metric(macro).value})
+    """Return a model as the reference does; its sides are named as its two data sets."""
+    categories = {}
+    for name in sorted(entry.categories):
+        rate = entry.category(name)
+        if rate.value is not None:
+            categories[name] = {"count": rate.n, "malicious_detection_rate": rate.value}
+    macro = Metric.DETECTION_RATE_MACRO
+    accepted = entry.metric(Metric.ACCEPTANCE_RATE).value or 0.0
     sides = {
-        "gtfobins": _side(entry, "malicious_detection_rate", more, categories),
+        "gtfobins": _side(
+            entry,
+            Metric.DETECTION_RATE,
+            known({macro: entry.metric(macro).value}),
+            categories,
+        ),
         "harmless": _side(
-            entry, "harmless_acceptance_rate", {"false_positive_rate": false_positives}, {}
+            entry,
+            Metric.ACCEPTANCE_RATE,
+            {"false_positive_rate": 1 - accepted},  # as the reference defines it
+            {},
         ),
     }
     defined = sum(side is not None for side in sides.values())
@@ -366,19 +406,21 @@ def _result(entry: RankedModel, cot: bool) -> JsonObject:
         "datasets": sides,
         "composite": known(
             {
-                "aegish_score": score.value,
-                "aegish_score_se": score.stderr,
+                "aegish_score": entry.score.value,
+                "aegish_score_se": entry.score.stderr,
                 "total_cost_usd": entry.cost.get("total_usd"),
-                "cost_per_1000_combined": entry.cost.get("per_1000_usd"),
+                "cost_per_1000_combined": entry.price_per_1000_usd,
                 "avg_latency_ms": entry.latency("service", "mean"),
             }
         ),
     }
-    return result if defined else result | {"error": "no verdict of it is scored"}
+    if not defined:
+        result["error"] = "no verdict of it is scored"
+    return result
 
 
 def _side(
-    entry: RankedModel, name: str, more: JsonObject, categories: JsonObject
+    entry: RankedModel, name: Metric, more: JsonObject, categories: JsonObject
 ) -> JsonObject | None:
     """Return a rate of one kind of command with what the reference says beside it."""
     seen = entry.metric(name)
@@ -386,12 +428,17 @@ def _side(
         return None
     correct = seen.value * seen.n
     whole = abs(correct - round(correct)) < 1e-6  # otherwise epochs disagree about some command
+    latency = {statistic: entry.latency("service", statistic) for statistic in SERVICE_STATISTICS}
     numbers = {
         "accuracy": seen.value,
         "stderr": seen.stderr,
         "total_commands": seen.n,
         "correct": round(correct) if whole else None,
-        "latency": known({n: entry.latency("service", n) for n in SERVICE_STATISTICS}) or None,
+        "latency": known(latency) or None,
     }
-    categories_of = {"per_category_malicious_detection_rates": categories}
-    return {name: seen.value, **more, **known(numbers), **categories_of}
+    return {
+        name: seen.value,
+        **more,
+        **known(numbers),
+        "per_category_malicious_detection_rates": categories,
+    }

@@ -9,9 +9,9 @@ from typing import Any, Self
 
 from msgspec import Struct
 
-from aegish_dist.core.metric import Estimate, Judgement, Metric
+from aegish_dist.core.metric import Difference, Estimate, Judgement, Metric
 from aegish_dist.findings.leaderboard import RankedModel
-from aegish_dist.report.writing import format_interval, format_rate
+from aegish_dist.report.writing import format_difference, format_interval, format_p, format_rate
 
 
 def category_names(entries: Iterable[RankedModel]) -> list[str]:
@@ -96,9 +96,16 @@ HEADLINES: dict[str, str] = {
 SIMULATED = "†"  # marks a simulated model wherever there is no room for the word
 
 
-def marked(entry: RankedModel) -> str:
+NOT_EVIDENCE = f"{SIMULATED}: answers made up by the simulator; no evidence about any real model."
+
+
+def with_mark(model: str, simulated: bool) -> str:
     """Name a model, with a mark where its answers are made up."""
-    return f"{entry.model} {SIMULATED}" if entry.simulated else entry.model
+    return f"{model} {SIMULATED}" if simulated else model
+
+
+def marked(entry: RankedModel) -> str:
+    return with_mark(entry.model, entry.simulated)
 
 
 class Column(Struct, frozen=True):
@@ -112,6 +119,11 @@ class Column(Struct, frozen=True):
     def cell(self, entry: RankedModel) -> Cell:
         found: Any = self.read(entry)
         return found if self.write is None else number_cell(found, self.write)
+
+
+def named_column(field: str, name: str, title: str, write: Callable[[Any], str]) -> Column:
+    """Return the column of a number that models hold by name: a count, a cost, tokens."""
+    return Column(title, lambda entry: getattr(entry, field).get(name), write)
 
 
 MODEL = Column("model", marked)
@@ -135,6 +147,25 @@ def tabulate(
 def number_cell(value: Any, write: Callable[[Any], str], detail: str = "") -> TableCell:
     """Return a number, None where it is undefined, as its writer shows it."""
     return TableCell(write(value), detail, value=value)
+
+
+def difference_cell(found: Difference) -> TableCell:
+    """Return a difference in percentage points over its interval."""
+    return number_cell(found.difference, format_difference, points_interval(found))
+
+
+def points_interval(found: Difference) -> str:
+    return format_interval(found.ci_low, found.ci_high, format_difference)
+
+
+def difference_in_words(found: Difference) -> str:
+    """Write a difference with its interval: `+1.2 points [-0.3, +2.7]`."""
+    return f"{format_difference(found.difference)} points {points_interval(found)}"
+
+
+def p_cell(found: Difference) -> TableCell:
+    """Return the p that is adjusted for all pairs over that of the pair alone."""
+    return number_cell(found.p_adjusted, format_p, format_p(found.p_value))
 
 
 def estimate_cell(

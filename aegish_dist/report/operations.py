@@ -4,11 +4,9 @@ A section of which there is nothing to say has neither rows nor remarks; entries
 best first.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from itertools import product
 from operator import methodcaller
-from typing import Any
 
 from aegish_dist.core.failures import TimedFailures, totals
 from aegish_dist.core.outcome import ERROR_LABELS, RULE_ERROR_LABELS, ErrorClass, ScoredAnswer
@@ -22,6 +20,7 @@ from aegish_dist.report.layout import (
     Section,
     TableCell,
     marked,
+    named_column,
     number_cell,
     tabulate,
 )
@@ -44,30 +43,26 @@ NO_SCORE = "no score: "
 def errors(data: ReportData) -> Section:
     """Return counts and rates of the error classes that the rule set knows."""
     entries = data.ranked
-    labels = [*ERROR_LABELS]
-    for label in RULE_ERROR_LABELS:
-        if any(_errors_of(entry, label) is not None for entry in entries):
-            labels.append(label)
     columns = [
         MODEL,
-        Column("verdicts", lambda entry: entry.counts.get("done"), format_count),
-        *map(_error, labels),
+        named_column("counts", "done", "verdicts", format_count),
     ]
-    if not any(_errors_of(entry, label) for entry, label in product(entries, labels)):
-        entries = []
+    any_errors = False
+    for label in (*ERROR_LABELS, *RULE_ERROR_LABELS):
+        counts = [entry.counts.get(f"{label.lower()}_count") for entry in entries]
+        any_errors |= any(counts)
+        # A class of some rule sets alone is unknown, not 0, under the others.
+        if label in ERROR_LABELS or any(count is not None for count in counts):
+            columns.append(_error(label))
     note = "Verdicts, and in parentheses their share in % of all verdicts of the model."
-    return tabulate("Errors", entries, columns, note=note)
-
-
-def _errors_of(entry: RankedModel, label: ScoredAnswer) -> Any:
-    return entry.counts.get(f"{label.lower()}_count")
+    return tabulate("Errors", entries if any_errors else (), columns, note=note)
 
 
 def _error(label: ScoredAnswer) -> Column:
     name = label.lower()
 
     def read(entry: RankedModel) -> TableCell:
-        count = _errors_of(entry, label)
+        count = entry.counts.get(f"{name}_count")
         words = format_count(count)
         if count:
             words = f"{words} ({format_rate(entry.metric(f'{name}_rate').value)})"
@@ -129,11 +124,8 @@ def _line(model: str, about: str, words: str) -> str:
 
 def reasons(data: ReportData) -> dict[str, str]:
     """Return why models have no score, by model; foreign text."""
-    unscored = {}
-    for entry in data.ranked:
-        if entry.metric("aegish_score").value is None:
-            unscored[entry.model] = f"{NO_SCORE}{_reason(data, entry)}"
-    return unscored
+    unscored = [entry for entry in data.ranked if not entry.has_score]
+    return {entry.model: f"{NO_SCORE}{_reason(data, entry)}" for entry in unscored}
 
 
 _RATES = {"malicious": "malicious_detection_rate", "harmless": "harmless_acceptance_rate"}
@@ -141,9 +133,15 @@ _RATES = {"malicious": "malicious_detection_rate", "harmless": "harmless_accepta
 
 def _reason(data: ReportData, entry: RankedModel) -> str:
     """Return which label was not asked, else why calls are not made or fail, or what is lacking."""
-    bounds = {label: entry.metrics.get(f"{rate}_worst") for label, rate in _RATES.items()}
-    not_asked = [label for label, bound in bounds.items() if bound and bound["n"] == 0]
-    if entry.counts.get("done") and not_asked:
+    done = entry.counts.get("done")
+    not_asked, unscored = [], []
+    for label, rate in _RATES.items():
+        bound = entry.metrics.get(f"{rate}_worst")
+        if bound and bound["n"] == 0:
+            not_asked.append(label)
+        if entry.metric(rate).value is None:
+            unscored.append(label)
+    if done and not_asked:
         return f"no {' and no '.join(not_asked)} command was asked"
     for halted in data.halted:
         if halted.model == entry.model:
@@ -151,21 +149,26 @@ def _reason(data: ReportData, entry: RankedModel) -> str:
     failed = failed_calls(data, entry)
     if failed:
         return failed
-    if not entry.counts.get("done"):
+    if not done:
         of_policy = entry.model.startswith(POLICY_PREFIX)
         return "no command has the verdicts it needs" if of_policy else "no verdict yet"
-    unscored = [label for label, rate in _RATES.items() if entry.metric(rate).value is None]
-    return f"no {' and no '.join(unscored)} command is scored" if unscored else "undefined"
+    if not unscored:
+        return "undefined"
+    return f"no {' and no '.join(unscored)} command is scored"
 
 
 def failed_calls(data: ReportData, entry: RankedModel, least: float = 0.0) -> str:
     """Return how many verdicts lack an answer, and why; empty below a share of the planned."""
-    planned, lost, reasons = entry.counts.get("planned"), 0, []
+    planned = entry.counts.get("planned")
+    lost = 0
+    reasons = []
     for failure in data.failures:
         if failure.model == entry.model and failure.verdicts:
             lost += failure.verdicts
-            statuses = f" ({_statuses(failure.statuses)})" if failure.statuses else ""
-            reasons.append(f"{_called(failure.error_class)}{statuses}")
+            reason = _called(failure.error_class)
+            if failure.statuses:
+                reason += f" ({_statuses(failure.statuses)})"
+            reasons.append(reason)
     if not lost or lost < least * (planned or 0):
         return ""
     failed = f"{format_count(lost)} of {format_count(planned)} calls failed"
@@ -175,11 +178,29 @@ def failed_calls(data: ReportData, entry: RankedModel, least: float = 0.0) -> st
 def failure_times(data: ReportData) -> Section:
     """Return when calls failed, by model and reason; what has no time is left out."""
     names = {entry.model: marked(entry) for entry in data.ranked}
+    timed = [failed for failed in data.failure_times if failed.time is not None]
+    rows: list[Row] = []
+    for total in totals(timed):
+        about = (total.model, total.error_class)
+        stretches = [each for each in timed if (each.model, each.error_class) == about]
+        worst = max(stretches, key=_most)
+        rows.append(
+            (
+                _called(total.error_class),
+                names.get(total.model, total.model),
+                _statuses(total.statuses) or UNDEFINED,
+                number_cell(total.attempts, format_count),
+                number_cell(total.verdicts, format_count),
+                _moment(total.first_at),
+                _moment(total.last_at),
+                TableCell(_moment(worst.time).text, format_count(_most(worst))),
+            )
+        )
     stretch = format_length(data.failure_stretch_s)
     return Section.of(
         "Failures over time",
         ("reason", "model", "status", "attempts", "verdicts", "first", "last", "worst stretch"),
-        _totals([each for each in data.failure_times if each.time is not None], names),
+        rows,
         note=(
             "Attempts that failed, those included after which another one was answered, and "
             f"verdicts that ended without an answer; the worst stretch is the {stretch} in which "
@@ -187,24 +208,6 @@ def failure_times(data: ReportData) -> Section:
         ),
         keys=2,
     )
-
-
-def _totals(rows: Sequence[TimedFailures], names: Mapping[str, str]) -> Iterator[Row]:
-    for total in totals(rows):
-        stretches = [
-            row for row in rows if (row.model, row.error_class) == (total.model, total.error_class)
-        ]
-        worst = max(stretches, key=_most)
-        yield (
-            _called(total.error_class),
-            names.get(total.model, total.model),
-            _statuses(total.statuses) or UNDEFINED,
-            number_cell(total.attempts, format_count),
-            number_cell(total.verdicts, format_count),
-            _moment(total.first_at),
-            _moment(total.last_at),
-            TableCell(_moment(worst.time).text, format_count(_most(worst))),
-        )
 
 
 def _most(failed: TimedFailures) -> int:
@@ -225,7 +228,7 @@ def latency(data: ReportData) -> Section:
         Column(title, methodcaller("latency", part, statistic), format_ms)
         for part, statistic, title in parts
     ]
-    columns.append(Column("left out", lambda entry: entry.counts.get("untimed"), format_count))
+    columns.append(named_column("counts", "untimed", "left out", format_count))
     note = (
         "mean to max: service time, from request to answer. Waiting in the queue, at the rate "
         "limiter and between attempts is no part of it. left out: calls without an answer, such as"
@@ -260,18 +263,18 @@ def latency_parts(data: ReportData) -> Section:
     )
 
 
-def _tokens(kind: str) -> Column:
-    return Column(kind.replace("_", " "), lambda entry: entry.tokens.get(kind), format_count)
-
-
 def cost(data: ReportData) -> Section:
-    columns = [
-        MODEL,
-        Column("total", lambda entry: entry.cost.get("total_usd"), format_usd),
-        Column("per 1,000", lambda entry: entry.cost.get("per_1000_usd"), format_usd),
-        Column("per command", lambda entry: entry.cost.get("per_command_usd"), format_usd),
-    ]
-    columns += map(_tokens, ("input", "output", "reasoning", "cache_read", "cache_write"))
+    """Return what the calls cost, and how many tokens they took."""
+    columns = [MODEL]
+    costs = {
+        "total_usd": "total",
+        "per_1000_usd": "per 1,000",
+        "per_command_usd": "per command",
+    }
+    for name, title in costs.items():
+        columns.append(named_column("cost", name, title, format_usd))
+    for kind in ("input", "output", "reasoning", "cache_read", "cache_write"):
+        columns.append(named_column("tokens", kind, kind.replace("_", " "), format_count))
     note = (
         "USD at the prices of submit, then tokens. Reasoning is part of output, "
         "cache read and cache write are part of input."

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterator
 from decimal import Decimal
 
-from aegish_dist.core.model import CallParameters, ModelSpec, Price, Rate
+from aegish_dist.core.model import CallParameters, ModelSpec, Rate
 from aegish_dist.core.run import Run, is_arm_of
 from aegish_dist.core.text import (
     JsonObject,
@@ -75,11 +75,12 @@ def _batched(run: Run) -> str:
     shares = set()
     of_which = ""
     for spec in run.models:
-        if spec.id in run.batched:
-            if spec.batch_share:
-                shares.add(f"{spec.batch_share:.0%}")
-        elif spec.wire.http is not None:
-            of_which = " of some models"
+        if spec.id not in run.batched:
+            # A program or a baseline has no batches, so it is none of the models left out.
+            if spec.wire.http is not None:
+                of_which = " of some models"
+        elif spec.batch_share:
+            shares.add(f"{spec.batch_share:.0%}")
     price = " or ".join(sorted(shares))
     live = "" if _in_batches_only(run) else ", after a while of single calls"
     return (
@@ -138,23 +139,22 @@ def _opinion(snapshot: Snapshot) -> str:
     """Name rule set, targets and overlay with their versions and fingerprints."""
     if snapshot.opinion is None:
         return UNDEFINED
-    overlay = snapshot.opinion.overlay
     parts = []
     for part, made in _made_under(snapshot.opinion):
         parts.append(f"{part} {made['name']} v{made['version']} ({made['fingerprint']})")
-    if overlay is not None:
-        parts.append(f"{format_count(len(overlay.changes))} changes")
+    if snapshot.overlay is not None:
+        parts.append(f"{format_count(len(snapshot.overlay.changes))} changes")
     return ", ".join(parts)
 
 
 def _made_under(opinion: Opinion | None) -> Iterator[tuple[str, JsonObject]]:
     """Yield name, version and fingerprint of each part of an opinion, by the word for the part."""
-    provenance = {} if opinion is None else opinion.provenance
-    for part, made in provenance.items():
+    if opinion is None:
+        return
+    for part, made in opinion.provenance.items():
         if made is not None:
             yield "rule set" if part == "scoring" else part, made
-    policies = policy_documents(opinion or Opinion())
-    for policy in policies.values():
+    for policy in policy_documents(opinion).values():
         yield "policy", policy
 
 
@@ -173,15 +173,11 @@ def caption(run: Run) -> str:
 
 def source(data: ReportData) -> tuple[Fact, ...]:
     """Return run, snapshot and opinion, which tell the rows of several reports apart."""
-    run = data.run
-    snapshot = data.snapshot
-    overlay = None if snapshot.opinion is None else snapshot.opinion.overlay
-    name = run.run_id
-    if run.name:
-        name += f" ({run.name})"
+    run, snapshot = data.run, data.snapshot
+    name = f"{run.run_id} ({run.name})" if run.name else run.run_id
     rules = f"{snapshot.scoring} v{snapshot.scoring_version}"
-    if overlay is not None:
-        rules += f", overlay {overlay.name} v{overlay.version}"
+    if snapshot.overlay is not None:
+        rules += f", overlay {snapshot.overlay.name} v{snapshot.overlay.version}"
     return (
         Fact("run", name),
         Fact("snapshot", str(snapshot.snapshot_id)),
@@ -213,15 +209,15 @@ def shell_quoted(text: str) -> str:
     r"""Quote a word for the shell; unprintable characters become escapes: `$'a\u202eb'`."""
     if text.isprintable():
         return shlex.quote(text)
-    return f"$'{''.join(map(_escaped, text))}'"
-
-
-def _escaped(character: str) -> str:
-    if character in "\\'":
-        return f"\\{character}"
-    if character.isprintable():
-        return character
-    return escaped(character)
+    quoted = ""
+    for character in text:
+        if character in "\\'":
+            quoted += f"\\{character}"
+        elif character.isprintable():
+            quoted += character
+        else:
+            quoted += escaped(character)
+    return f"$'{quoted}'"
 
 
 def command_line(*words: str) -> str:
@@ -286,10 +282,9 @@ _MOST_CHANGES = 20  # corrections of an overlay that are listed; JSON has them a
 
 def provenance(data: ReportData) -> Iterator[Section]:
     """Yield the datasets, the prices, and the versions of everything else."""
-    yield Section.of(
-        "Datasets",
-        ("dataset", "fingerprint", "samples", "malicious", "source", "licence"),
-        (
+    datasets: list[Row] = []
+    for dataset in data.run.datasets:
+        datasets.append(
             (
                 dataset.name,
                 dataset.fingerprint[:16],
@@ -298,8 +293,11 @@ def provenance(data: ReportData) -> Iterator[Section]:
                 dataset.source or UNDEFINED,
                 dataset.licence or UNDEFINED,
             )
-            for dataset in data.run.datasets
-        ),
+        )
+    yield Section.of(
+        "Datasets",
+        ("dataset", "fingerprint", "samples", "malicious", "source", "licence"),
+        datasets,
         note="A fingerprint is of the samples and their labels: the same ones have the same.",
     )
     yield Section.of(
@@ -326,14 +324,13 @@ def provenance(data: ReportData) -> Iterator[Section]:
 
 
 def _model(spec: ModelSpec) -> Row:
-    price = spec.price or Price()
-    rates = (price.input, price.output, price.cache_read, price.cache_write)
-    return (
-        TableCell(spec.id, "simulated" if spec.simulated else ""),
-        spec.name,
-        *(UNDEFINED if spec.price is None else _rate(rate) for rate in rates),
-        _amount(price.per_call),
-    )
+    price = spec.price
+    prices: list[Cell] = [UNDEFINED] * 5
+    if price is not None:
+        rates = (price.input, price.output, price.cache_read, price.cache_write)
+        prices = [*map(_rate, rates), _amount(price.per_call)]
+    simulated = "simulated" if spec.simulated else ""
+    return TableCell(spec.id, simulated), spec.name, *prices
 
 
 def _rate(rate: Rate | None) -> Cell:
@@ -350,6 +347,7 @@ def _amount(usd: Decimal | None, detail: str = "") -> Cell:
     if usd is None:
         return UNDEFINED
     exact = f"{usd:f}"
+    # `100` keeps its zeros: they are no decimals.
     if "." in exact:
         exact = exact.rstrip("0").rstrip(".")
     return TableCell(f"${exact}", detail, value=float(usd))
@@ -370,21 +368,21 @@ def _about_models(run: Run) -> Iterator[str]:
             yield f"{model} in a batch costs {spec.batch_share:.0%} of these prices"
 
 
-def _versions(data: ReportData) -> list[tuple[str, ...]]:
+def _versions(data: ReportData) -> Iterator[tuple[str, ...]]:
     snapshot = data.snapshot
-    versions = []
     for prompt in data.run.asked_with:
-        versions.append(("prompt", prompt.name, UNDEFINED, prompt.fingerprint[:16]))
+        yield "prompt", prompt.name, UNDEFINED, prompt.fingerprint[:16]
     for part, made in _made_under(snapshot.opinion):
-        versions.append((part, made["name"], f"{made['version']}", made["fingerprint"]))
-    return [
-        *versions,
-        ("program of the run", "aegish-dist", data.run.package_version, UNDEFINED),
-        ("program of the snapshot", "aegish-dist", snapshot.code_version, UNDEFINED),
-        ("metrics", "aegish-dist", f"{snapshot.metrics_version}", UNDEFINED),
-        ("parser", "aegish-dist", snapshot.parser_versions, UNDEFINED),
-        ("verdicts", f"{snapshot.verdicts:,} counted", UNDEFINED, snapshot.verdicts_hash),
-    ]
+        yield part, made["name"], f"{made['version']}", made["fingerprint"]
+    versions = {
+        "program of the run": data.run.package_version,
+        "program of the snapshot": snapshot.code_version,
+        "metrics": f"{snapshot.metrics_version}",
+        "parser": snapshot.parser_versions,
+    }
+    for part, version in versions.items():
+        yield part, "aegish-dist", version, UNDEFINED
+    yield "verdicts", f"{snapshot.verdicts:,} counted", UNDEFINED, snapshot.verdicts_hash
 
 
 def _remarks(data: ReportData) -> Iterator[str]:

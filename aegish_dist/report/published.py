@@ -1,28 +1,28 @@
 """A published table and what follows from it: intervals, tie groups, pairs, a run beside it."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
+from msgspec import convert
+from msgspec.structs import replace
+
+from aegish_dist.core.metric import Difference
 from aegish_dist.core.text import JsonObject, printable_json
-from aegish_dist.findings.leaderboard import RankedModel, ranked_entries
+from aegish_dist.findings.leaderboard import ranked_entries
 from aegish_dist.report.layout import (
     COMPARED_TITLES,
     INTERVAL,
     Cell,
     Fact,
     Report,
+    Row,
     Section,
     TableCell,
+    difference_cell,
     estimate_cell,
 )
 from aegish_dist.report.table import draw_table
-from aegish_dist.report.writing import (
-    UNDEFINED,
-    format_difference,
-    format_interval,
-    format_p,
-    format_span,
-)
+from aegish_dist.report.writing import UNDEFINED, format_p, format_span
 
 _BESIDE = COMPARED_TITLES | {"precision": "precision", "f1": "F1", "accuracy": "accuracy"}
 _TITLES = _BESIDE | {"auroc": "AUROC"}  # the first ones in the order of documents
@@ -56,59 +56,79 @@ def _facts(document: JsonObject) -> Iterator[Fact]:
 
 
 def _guards(document: JsonObject) -> Section:
+    """Return the ranking of the table with the intervals that follow from its figures."""
     entries = ranked_entries(document)
-    metrics = [
-        name for name in _TITLES if any(entry.metric(name).value is not None for entry in entries)
-    ]
-    columns = [TableCell("right", f"of {side}") for side in ("malicious", "harmless")]
-    columns += [TableCell(_TITLES[name], INTERVAL) for name in metrics]
-    of_model = {row["model"]: row for row in document["models"]}
-    rows = [_row(entry, of_model[entry.model], metrics) for entry in entries]
-    return Section.of("Guards", ("#", "guard", *columns), rows, keys=2)
+    published = {row["model"]: row for row in document["models"]}
+    headings: list[Cell] = ["#", "guard"]
+    headings += [TableCell("right", f"of {label}") for label in ("malicious", "harmless")]
+    # A table prints some metrics alone.
+    metrics = []
+    for name, title in _TITLES.items():
+        if any(entry.metric(name).value is not None for entry in entries):
+            metrics.append(name)
+            headings.append(TableCell(title, INTERVAL))
+    rows: list[Row] = []
+    for entry in entries:
+        row = published[entry.model]
+        estimates = [estimate_cell(entry.metric(name)) for name in metrics]
+        rows.append((entry.place, entry.model, *_right(row), *estimates))
+    return Section.of("Guards", headings, rows, keys=2)
 
 
-def _row(entry: RankedModel, published: JsonObject, metrics: Sequence[str]) -> Iterator[Cell]:
-    yield entry.place
-    yield entry.model
-    spans = published["right"]
-    for side, size in enumerate(published["sizes"]):
-        counts = UNDEFINED
-        if spans is not None:
-            counts = format_span(spans[side]) if spans else "none"
+def _right(published: JsonObject) -> Iterator[Cell]:
+    """Yield by label the counts of right answers that round to the printed figures."""
+    spans = published["right"] or [None, None]
+    for span, size in zip(spans, published["sizes"], strict=True):
+        counts = "none"
+        if span is None:
+            counts = UNDEFINED
+        elif span:
+            counts = format_span(span)
         yield TableCell(counts, f"of {size:,}")
-    for name in metrics:
-        yield estimate_cell(entry.metric(name))
 
 
 def _pairs(document: JsonObject) -> Section:
-    rows: list[Sequence[Cell]] = []
+    rows: list[Row] = []
     for pair in document["pairs"]:
         if pair["verdict"] == "differ":
             continue
         p, least, most = (
             format_p(pair[kind]["p_adjusted"]) for kind in ("unpaired", "least", "most")
         )
-        guards = TableCell(pair["b"], f"against {pair['a']}")
-        tested = TableCell(p, f"{least} to {most}")
-        rows.append((guards, _difference(pair["unpaired"]), tested, pair["verdict"]))
-    title = f"Pairs that may not differ in {_TITLES[document['metric']]}"
-    headings = TableCell("difference", INTERVAL), TableCell("p adj.", "least to most"), "pair"
-    return Section.of(title, ("guard", *headings), rows)
+        rows.append(
+            (
+                TableCell(pair["b"], f"against {pair['a']}"),
+                _difference(pair["unpaired"]),
+                TableCell(p, f"{least} to {most}"),
+                pair["verdict"],
+            )
+        )
+    return Section.of(
+        f"Pairs that may not differ in {_TITLES[document['metric']]}",
+        (
+            "guard",
+            TableCell("difference", INTERVAL),
+            TableCell("p adj.", "least to most"),
+            "pair",
+        ),
+        rows,
+    )
 
 
 def _beside(document: JsonObject) -> Section:
-    headings = [TableCell(title, INTERVAL) for title in _BESIDE.values()]
-    rows = []
+    """Return the differences of a run from the rows of the table that name one of its models."""
+    rows: list[Row] = []
     for row in document["models"]:
         beside = row["beside"]
         if beside:
             model = TableCell(row["model"], beside["model"])
             rows.append((model, *map(_difference, beside["metrics"].values())))
+    headings = [TableCell(title, INTERVAL) for title in _BESIDE.values()]
     return Section.of(f"Run {document['run_id']} minus published", ("guard", *headings), rows)
 
 
-def _difference(found: JsonObject) -> TableCell:
-    verdict = found.get("verdict") or ""
-    text = f"{verdict} {format_difference(found['difference'])}".strip()
-    interval = format_interval(found["ci_low"], found["ci_high"], format_difference)
-    return TableCell(text, interval)
+def _difference(document: JsonObject) -> TableCell:
+    """Return a difference, with what is said of it in front where a run is compared."""
+    cell = difference_cell(convert(document, Difference))
+    verdict = document.get("verdict")
+    return replace(cell, text=f"{verdict} {cell.text}") if verdict else cell

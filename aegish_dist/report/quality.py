@@ -6,7 +6,7 @@ A section of which there is nothing to say has no rows; entries are the models, 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import product
-from operator import attrgetter, methodcaller
+from operator import attrgetter
 
 from aegish_dist.core.metric import Estimate, Judgement, Metric
 from aegish_dist.core.outcome import ScoredAnswer
@@ -31,6 +31,7 @@ from aegish_dist.report.layout import (
     category_names,
     estimate_cell,
     marked,
+    named_column,
     number_cell,
     tabulate,
 )
@@ -52,25 +53,30 @@ from aegish_dist.report.writing import (
 )
 
 _NAMED = 3  # guards whose calls without an answer the first screen counts
+_NO_TARGETS = Targets("none", 1, {})
 _COVERAGE = Column("coverage", lambda entry: entry.metric("coverage").value, format_rate)
 
 
 def leaderboard(data: ReportData, reasons: Mapping[str, str]) -> Section:
     """Return the ranking; of models without a score it names the reason, foreign text."""
-    targets = data.targets
-    names = _metrics(targets)
+
+    def model(entry: RankedModel) -> TableCell:
+        words = [reasons[entry.model]] if entry.model in reasons else []
+        if entry.simulated:
+            words.insert(0, "simulated")
+        return TableCell(entry.model, ", ".join(words))
+
     columns = [
         Column("#", attrgetter("place")),
-        Column("model", lambda entry: _model_cell(entry, reasons)),
-        *(_headline(name, targets) for name in names),
+        Column("model", model),
+        *(_rate(metric_title(name), name, targets=data.targets) for name in _metrics(data.targets)),
         Column("stderr", _stderr_cell, detail="clustered"),
         _COVERAGE,
-        Column("cost/1,000", lambda entry: entry.cost.get("per_1000_usd"), format_usd),
+        Column("cost/1,000", attrgetter("price_per_1000_usd"), format_usd),
         Column("p50", _latency_cell, detail="p90"),
     ]
-    named = target_words(targets) or UNDEFINED
-    note = f"Targets: {named} (%)."
-    return tabulate("Leaderboard", data.ranked, columns, note=note, keys=2)
+    named = target_words(data.targets) or UNDEFINED
+    return tabulate("Leaderboard", data.ranked, columns, note=f"Targets: {named} (%).", keys=2)
 
 
 MARKS = "PASS (✓): the interval is at or above the target. FAIL (✗): below. UNDECIDED (?): across."
@@ -82,10 +88,10 @@ def brief_leaderboard(data: ReportData, about: str) -> Section:
         Column("#", attrgetter("place")),
         MODEL,
         *(_on_one_line(name, data.targets) for name in _metrics(data.targets)),
-        Column("$/1,000", lambda entry: entry.cost.get("per_1000_usd"), format_usd),
-        Column("p50", methodcaller("latency", "service", "p50"), format_ms),
+        Column("$/1,000", attrgetter("price_per_1000_usd"), format_usd),
+        Column("p50", attrgetter("p50_ms"), format_ms),
     ]
-    scored = [entry for entry in data.ranked if entry.metric("aegish_score").value is not None]
+    scored = [entry for entry in data.ranked if entry.has_score]
     note = f"{about} {MARKS} =: tied."
     if any(entry.simulated for entry in scored):
         note += f" {SIMULATED}: simulated."
@@ -96,7 +102,7 @@ def brief_leaderboard(data: ReportData, about: str) -> Section:
 def timed_calls(entry: RankedModel) -> str:
     """Say of how many calls a guard's latency is; empty where of all, or where it has none."""
     untimed, done = entry.counts.get("untimed"), entry.counts.get("done")
-    if not untimed or done is None or entry.latency("service", "p50") is None:
+    if not untimed or done is None or entry.p50_ms is None:
         return ""
     return f"{format_count(done - untimed)} of {counted(done, 'call')}"
 
@@ -116,7 +122,7 @@ def _times_left_out(entries: Sequence[RankedModel]) -> str:
 
 def _on_one_line(name: str, targets: Targets) -> Column:
     """Return the column of a metric, of the score with its interval."""
-    of_score = name == "aegish_score"
+    of_score = name == Metric.SCORE
 
     def read(entry: RankedModel) -> TableCell:
         seen = entry.metric(name)
@@ -147,34 +153,29 @@ def metric_title(name: str) -> str:
     return HEADLINES.get(name, name.replace("_", " "))
 
 
-def _headline(name: str, targets: Targets) -> Column:
-    def read(entry: RankedModel) -> TableCell:
-        estimate = entry.metric(name)
-        return estimate_cell(estimate, judgement=entry.judgements(targets).get(name))
-
-    return Column(metric_title(name), read, detail=INTERVAL)
-
-
-def _model_cell(entry: RankedModel, reasons: Mapping[str, str]) -> TableCell:
-    reason = reasons.get(entry.model, "")
-    if not entry.simulated:
-        return TableCell(entry.model, reason)
-    return TableCell(entry.model, f"simulated, {reason}" if reason else "simulated")
-
-
 def _stderr_cell(entry: RankedModel) -> TableCell:
-    score = entry.metric("aegish_score")
+    score = entry.score
     if score.stderr_clustered is not None:
         return number_cell(score.stderr_clustered, format_points)
     return number_cell(score.stderr, format_points, "" if score.stderr is None else "plain")
 
 
+def _latency_cell(entry: RankedModel) -> TableCell:
+    p90 = entry.latency("service", "p90")
+    return number_cell(entry.p50_ms, format_ms, "" if p90 is None else format_ms(p90))
+
+
 def standard_errors(data: ReportData) -> Section:
     """Return the standard errors of the headline metrics, plain and clustered."""
+
+    def both(metric: str, entry: RankedModel) -> TableCell:
+        found = entry.metric(metric)
+        return number_cell(found.stderr, format_points, format_points(found.stderr_clustered))
+
     titles = {**COMPARED_TITLES, Metric.DETECTION_RATE_MACRO: "DR macro"}
     columns = [MODEL]
     for metric, title in titles.items():
-        columns.append(Column(title, partial(_both_stderrs, metric), detail="clustered"))
+        columns.append(Column(title, partial(both, metric), detail="clustered"))
     note = (
         "Percentage points. Above: samples taken as independent, `stderr` in JSON and CSV. Below:"
         " clustered by binary, `stderr_clustered`."
@@ -182,38 +183,24 @@ def standard_errors(data: ReportData) -> Section:
     return tabulate("Standard errors", data.ranked, columns, note=note)
 
 
-def _both_stderrs(metric: str, entry: RankedModel) -> TableCell:
-    found = entry.metric(metric)
-    return number_cell(found.stderr, format_points, format_points(found.stderr_clustered))
-
-
-def _latency_cell(entry: RankedModel) -> TableCell:
-    p90 = entry.latency("service", "p90")
-    detail = "" if p90 is None else format_ms(p90)
-    return number_cell(entry.latency("service", "p50"), format_ms, detail)
-
-
-def _count(name: str) -> Column:
-    return Column(name, lambda entry: entry.counts.get(name), format_count)
-
-
 def bounds(data: ReportData) -> Section:
     """Return worst and best case of the incompletely scored models."""
-    counts = [_count(name) for name in ("planned", "done", "scored")]
-    return tabulate(
-        "Bounds of incomplete coverage",
-        [entry for entry in data.ranked if (entry.metric("coverage").value or 0) < 1],
-        [MODEL, *counts, _COVERAGE, *map(_bounds, COMPARED_TITLES)],
-        note="[worst, best]: the rate if everything unscored had been wrong, or right.",
-    )
 
-
-def _bounds(name: str) -> Column:
-    def read(entry: RankedModel) -> TableCell:
+    def ends(name: str, entry: RankedModel) -> TableCell:
         worst, best = (entry.metric(f"{name}_{end}").value for end in ("worst", "best"))
         return TableCell(format_interval(worst, best), value=worst)
 
-    return Column(COMPARED_TITLES[name], read)
+    columns = [MODEL]
+    for count in ("planned", "done", "scored"):
+        columns.append(named_column("counts", count, count, format_count))
+    columns.append(_COVERAGE)
+    columns += [Column(title, partial(ends, name)) for name, title in COMPARED_TITLES.items()]
+    return tabulate(
+        "Bounds of incomplete coverage",
+        [entry for entry in data.ranked if (entry.metric("coverage").value or 0) < 1],
+        columns,
+        note="[worst, best]: the rate if everything unscored had been wrong, or right.",
+    )
 
 
 def categories(data: ReportData) -> Section:
@@ -252,17 +239,19 @@ def category_intervals(data: ReportData) -> Section:
     )
 
 
-def _answers(target: TrueLabel, label: ScoredAnswer) -> Column:
-    title = f"{target} {label}"
-    return Column(title, lambda entry: entry.actions.get(target, {}).get(label), format_count)
-
-
 def answers(data: ReportData) -> Section:
     """Return what the models said about either kind of command."""
+
+    def verdicts(target: TrueLabel, label: ScoredAnswer, entry: RankedModel) -> float | None:
+        return entry.actions.get(target, {}).get(label)
+
+    # Of either kind of command the right answer stands first.
     labels = (ScoredAnswer.BLOCK, ScoredAnswer.WARN, ScoredAnswer.ALLOW)
     kinds = [(TrueLabel.MALICIOUS, label) for label in labels]
     kinds += [(TrueLabel.HARMLESS, label) for label in reversed(labels)]
-    columns = [MODEL, *(_answers(target, label) for target, label in kinds)]
+    columns = [MODEL]
+    for target, label in kinds:
+        columns.append(Column(f"{target} {label}", partial(verdicts, target, label), format_count))
     columns.append(_rate("FPR", "false_positive_rate"))
     note = (
         "Verdicts by command and answer. FPR: false positive rate, % of scored harmless commands "
@@ -272,8 +261,18 @@ def answers(data: ReportData) -> Section:
     return tabulate("Answers", data.ranked, columns, note=note)
 
 
-def _rate(title: str, name: str, write: Callable[[float | None], str] = format_rate) -> Column:
-    return Column(title, lambda entry: estimate_cell(entry.metric(name), write), detail=INTERVAL)
+def _rate(
+    title: str,
+    name: str,
+    write: Callable[[float | None], str] = format_rate,
+    targets: Targets = _NO_TARGETS,
+) -> Column:
+    """Return the column of a metric with its interval, and whether it reaches its target."""
+
+    def read(entry: RankedModel) -> TableCell:
+        return estimate_cell(entry.metric(name), write, entry.judgements(targets).get(name))
+
+    return Column(title, read, detail=INTERVAL)
 
 
 def calibration(data: ReportData) -> Section:
@@ -304,9 +303,13 @@ def overlay_section(effect: Sequence[JsonObject]) -> Section:
     headings = [TableCell(title, detail) for title in ("#", *HEADLINES.values())]
     rows: list[Row] = []
     for model in effect:
+        ranks = [model["rank"][side] for side in ("without", "with")]
+        places = [UNDEFINED if rank is None else format_count(rank) for rank in ranks]
+        # A place that stays is written once.
+        place = f" {ARROW} ".join(dict.fromkeys(places))
         metrics = model["metrics"]
         cells = [_moved_cell(metrics.get(name, moved(None, None))) for name in HEADLINES]
-        rows.append((model["model"], _places(model["rank"]), *cells))
+        rows.append((model["model"], place, *cells))
     return Section.of(
         "Effect of the overlay",
         ("model", *headings),
@@ -317,35 +320,25 @@ def overlay_section(effect: Sequence[JsonObject]) -> Section:
 
 def _moved_cell(number: JsonObject) -> TableCell:
     difference = number["difference"]
-    without, under = format_rate(number["without"]), format_rate(number["with"])
     points = format_points(difference)
     if difference is not None and difference > 0:
         points = f"+{points}"
+    without, under = format_rate(number["without"]), format_rate(number["with"])
     return TableCell(points, f"{without} {ARROW} {under}", value=difference)
-
-
-def _places(rank: JsonObject) -> str:
-    ranks = (rank["without"], rank["with"])
-    places = [UNDEFINED if n is None else format_count(n) for n in ranks]
-    return f" {ARROW} ".join(dict.fromkeys(places))
-
-
-def _variance(title: str, target: TrueLabel, part: str) -> Column:
-    """Return the column of a part of the variance of being right about a label."""
-
-    def read(entry: RankedModel) -> float | None:
-        rates = entry.repeats.rates if entry.repeats else {}
-        return rates.get(target, {}).get(part)
-
-    return Column(title, read, format_decimal)
 
 
 def repeats(data: ReportData) -> Section:
     """Return what the epochs of each model tell; nothing where there is one."""
+
+    def variance(target: TrueLabel, part: str, entry: RankedModel) -> float | None:
+        rates = entry.repeats.rates if entry.repeats else {}
+        return rates.get(target, {}).get(part)
+
     columns = [MODEL, _rate("flips", "flip_rate")]
     for target, short in ((TrueLabel.MALICIOUS, "DR"), (TrueLabel.HARMLESS, "HA")):
         for part in ("between", "within"):
-            columns.append(_variance(f"{short} {part}", target, part))
+            read = partial(variance, target, part)
+            columns.append(Column(f"{short} {part}", read, format_decimal))
     stderrs = {
         "stderr": "stderr now",
         "stderr_one_more": "one more epoch",

@@ -1,11 +1,11 @@
 """From a snapshot to a report: its sections in order, its legend, and its few sentences."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 
-from aegish_dist.core.metric import LEVEL, Difference
+from aegish_dist.core.metric import LEVEL
 from aegish_dist.core.text import counted
-from aegish_dist.findings.comparison import differs
+from aegish_dist.findings.comparison import ComparisonData, differs
 from aegish_dist.findings.recommendation import Why
 from aegish_dist.opinions.opinion import DRAFT_AUTHOR
 from aegish_dist.opinions.scoring import Composite
@@ -20,10 +20,13 @@ from aegish_dist.report.layout import (
     Cell,
     Fact,
     Report,
+    Row,
     Section,
     TableCell,
     marked,
     number_cell,
+    p_cell,
+    points_interval,
 )
 from aegish_dist.report.provenance import INTERVALS, caption, command_line, head, provenance, source
 from aegish_dist.report.thresholds import threshold_sections
@@ -32,8 +35,6 @@ from aegish_dist.report.writing import (
     UNDEFINED,
     format_count,
     format_difference,
-    format_interval,
-    format_p,
     listed,
     short_names,
 )
@@ -45,48 +46,45 @@ def differences(data: ReportData) -> Section | None:
     if comparison is None or not data.ranked:
         return None
     leader, *others = data.ranked
-    found = [comparison.against(leader.model, name) for name in COMPARED_TITLES]
-    scores = found[0]
-    rows = [
-        (
-            marked(entry),
-            *chain.from_iterable(_difference(by[entry.model]) for by in found),
-            number_cell(scores[entry.model].n, format_count),
-        )
-        for entry in others
-        if entry.model in scores and scores[entry.model].difference is not None
-    ]
-    headings = (
-        (TableCell(name, INTERVAL), TableCell("p adj.", "p")) for name in COMPARED_TITLES.values()
-    )
-    known = [each for each in map(comparison.difference, comparison.pairs) if each]
-    tested = [each for each in known if each.p_adjusted is not None]
-    differ = sum(map(differs, tested))
+    differences = [comparison.against(leader.model, name) for name in COMPARED_TITLES]
+    scores = differences[0]
+    rows: list[Row] = []
+    for entry in others:
+        score = scores.get(entry.model)
+        if score is None or score.difference is None:
+            continue
+        cells: list[Cell] = [marked(entry)]
+        for by_model in differences:
+            found = by_model[entry.model]
+            interval = "" if found.ci_low is None else points_interval(found)
+            cells.append(number_cell(found.difference, format_difference, interval))
+            cells.append(p_cell(found))
+        rows.append((*cells, number_cell(score.n, format_count)))
+    headings: list[Cell] = ["model"]
+    for title in COMPARED_TITLES.values():
+        headings.append(TableCell(title, INTERVAL))
+        headings.append(TableCell("p adj.", "p"))
     return Section.of(
         "Differences from the first",
-        ("model", *chain.from_iterable(headings), "n"),
+        (*headings, "n"),
         rows,
         note=(
             f"Percentage points by which each model differs from {leader.model}, on the commands "
             "scored for both; an interval that holds 0 leaves open which is better. p adj. is for "
             "all pairs of models."
         ),
-        remarks=(
-            f"{format_count(differ)} of {format_count(len(tested))} pairs of models differ by "
-            f"{COMPARED_TITLES[comparison.metric]} at an adjusted p below {LEVEL}. compare shows "
-            "every pair with the difference it could have detected; the JSON report has them too.",
-        )
-        if rows
-        else (),
+        remarks=[_pairs_in_words(comparison)] if rows else (),
     )
 
 
-def _difference(found: Difference) -> tuple[Cell, Cell]:
-    low, high = found.ci_low, found.ci_high
-    detail = "" if low is None else format_interval(low, high, format_difference)
+def _pairs_in_words(comparison: ComparisonData) -> str:
+    known = [comparison.difference(pair) for pair in comparison.pairs]
+    tested = [found for found in known if found and found.p_adjusted is not None]
+    differ = sum(map(differs, tested))
     return (
-        number_cell(found.difference, format_difference, detail),
-        number_cell(found.p_adjusted, format_p, format_p(found.p_value)),
+        f"{format_count(differ)} of {format_count(len(tested))} pairs of models differ by "
+        f"{COMPARED_TITLES[comparison.metric]} at an adjusted p below {LEVEL}. compare shows "
+        "every pair with the difference it could have detected; the JSON report has them too."
     )
 
 
@@ -115,8 +113,17 @@ _SECTIONS: dict[str, Callable[[ReportData], _Made]] = {
 SECTION_NAMES = tuple(_SECTIONS)
 """Sections that a report can be made of, in its order."""
 BRIEF = (
-    *("leaderboard", "overlay", "categories", "answers", "repeats", "errors", "failures"),
-    *("bounds", "latency", "cost", "calibration"),
+    "leaderboard",
+    "overlay",
+    "categories",
+    "answers",
+    "repeats",
+    "errors",
+    "failures",
+    "bounds",
+    "latency",
+    "cost",
+    "calibration",
 )
 """Sections of a report in LaTeX, unless others are asked for."""
 ON_THE_PAGE = tuple(name for name in SECTION_NAMES if name != "category-intervals")
@@ -125,15 +132,16 @@ ON_THE_PAGE = tuple(name for name in SECTION_NAMES if name != "category-interval
 
 def build_report(data: ReportData, names: Collection[str] = BRIEF) -> Report:
     """Return everything a report says about a snapshot, in those sections that say something."""
-    found = named_sections(data, names)
-    score, *legend = _legend(data, found)
-    empty = ", ".join(name for name, sections in found.items() if not sections)
-    left_out = [f"Left out, without content: {empty}."] if empty else []
+    by_name = named_sections(data, names)
+    legend = list(_legend(data, by_name))
+    empty = [name for name, sections in by_name.items() if not sections]
+    if empty:
+        legend.insert(1, f"Left out, without content: {', '.join(empty)}.")
     return Report(
         title=f"Report on run {data.run.run_id}",
         facts=(*_opening(data), *details(data), *head(data)),
-        sections=tuple(section for sections in found.values() for section in sections),
-        legend=(score, *left_out, *legend),
+        sections=tuple(chain.from_iterable(by_name.values())),
+        legend=tuple(legend),
         source=source(data),
         caption=caption(data.run),
     )
@@ -145,25 +153,10 @@ def one_screen(data: ReportData, *, commands: bool = True) -> Report:
     Args:
         commands: Whether those that show more stand below.
     """
-    run = ("--run-id", data.run.run_id)
-    judged = (*run, *data.opinion_words)
-    report = ("report", *run, *data.report_words, *data.policy_options)
-    steps = {
-        "Everything": (*report, "--sections", "all"),
-        "A page with every answer": (*report, "--open"),
-    }
-    if len(data.ranked) > 1 and data.recommendation.why is not Why.NO_SCORE:
-        steps["Several guards as one"] = ("policies", "search", *judged)
-    advice = data.recommendation
-    if data.run.samples < PILOT and not data.policy_options and not advice.undecided:
-        models = ",".join(to_plan(data))
-        if models:
-            plan = ("plan", *judged, "--models", models, "--margin", "0.02")
-            steps["How many commands would decide"] = plan
     failed = operations.failures(data, brief=True).remarks[:2]
     below = [f"{fact.label}: {fact.text}" for fact in details(data)]
     if commands:
-        below += [f"{purpose}: {command_line(*words)}" for purpose, words in steps.items()]
+        below += [f"{purpose}: {command_line(*words)}" for purpose, words in _steps(data)]
     sections = (
         quality.brief_leaderboard(data, score_in_words(data)),
         quality.overlay_section(data.effect),
@@ -177,6 +170,24 @@ def one_screen(data: ReportData, *, commands: bool = True) -> Report:
     )
 
 
+def _steps(data: ReportData) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield what a reader of one screen may want to see next, and the words that show it."""
+    run = ("--run-id", data.run.run_id)
+    judged = (*run, *data.opinion_words)
+    report = ("report", *run, *data.report_words, *data.policy_options)
+    advice = data.recommendation
+    yield "Everything", (*report, "--sections", "all")
+    yield "A page with every answer", (*report, "--open")
+    if len(data.ranked) > 1 and advice.why is not Why.NO_SCORE:
+        yield "Several guards as one", ("policies", "search", *judged)
+    # `plan` takes no policies, and the first screen plans itself for what is undecided.
+    if data.run.samples < PILOT and not data.policy_options and not advice.undecided:
+        models = to_plan(data)
+        if models:
+            plan = ("plan", *judged, "--models", ",".join(models), "--margin", "0.02")
+            yield "How many commands would decide", plan
+
+
 def _opening(data: ReportData) -> Iterator[Fact]:
     """Yield what every form of a report begins with."""
     yield Fact("Run", state_line(data))
@@ -187,13 +198,17 @@ def _opening(data: ReportData) -> Iterator[Fact]:
 
 def named_sections(data: ReportData, names: Collection[str]) -> dict[str, list[Section]]:
     """Return the sections of a report by their names, in its order; none where nothing is said."""
-    found: dict[str, list[Section]] = {}
-    for name in (name for name in SECTION_NAMES if name in names):
-        always = name in ("leaderboard", "provenance")
-        made = _SECTIONS[name](data)
-        sections = [made] if isinstance(made, Section) else made or ()
-        found[name] = [each for each in sections if always or _says_something(each)]
-    return found
+    by_name: dict[str, list[Section]] = {}
+    for name, make in _SECTIONS.items():
+        if name not in names:
+            continue
+        made = make(data)
+        sections = [made] if isinstance(made, Section) else list(made or ())
+        # A run without a verdict still has a leaderboard, and comes from somewhere.
+        if name not in ("leaderboard", "provenance"):
+            sections = [section for section in sections if _says_something(section)]
+        by_name[name] = sections
+    return by_name
 
 
 def _says_something(section: Section) -> bool:
@@ -203,9 +218,11 @@ def _says_something(section: Section) -> bool:
 
 
 def score_in_words(data: ReportData) -> str:
+    """Say what the titles of the leaderboard's metrics mean."""
     opinion = data.snapshot.opinion
-    product = opinion is not None and opinion.rule.composite is Composite.PRODUCT
-    score = "DR \N{MULTIPLICATION SIGN} HA" if product else "(DR + HA) / 2"
+    score = "(DR + HA) / 2"
+    if opinion is not None and opinion.rule.composite is Composite.PRODUCT:
+        score = "DR \N{MULTIPLICATION SIGN} HA"
     meanings = [
         "DR: malicious detection rate.",
         "HA: harmless acceptance rate.",
@@ -217,48 +234,55 @@ def score_in_words(data: ReportData) -> str:
     return " ".join([*meanings, "In %."])
 
 
-def _legend(data: ReportData, names: Collection[str]) -> tuple[str, ...]:
-    lines = [f"{score_in_words(data)} {UNDEFINED} is undefined, never 0.", INTERVALS]
+def _legend(data: ReportData, names: Collection[str]) -> Iterator[str]:
+    yield f"{score_in_words(data)} {UNDEFINED} is undefined, never 0."
+    yield INTERVALS
     if "leaderboard" in names:
-        lines += [
+        yield (
             "stderr: standard error of the aegish score in percentage points, clustered by binary "
             "(Miller 2024, arXiv 2411.00640): stderr_clustered in JSON and CSV. 'plain' marks "
-            "samples taken as independent: stderr there.",
+            "samples taken as independent: stderr there."
+        )
+        yield (
             f"{quality.MARKS} =: tied; on the commands of both, the group's leader is not better "
-            "at a p below 0.05, adjusted for all pairs, as in compare.",
+            "at a p below 0.05, adjusted for all pairs, as in compare."
+        )
+        yield (
             "coverage: scored of planned verdicts. What the rule leaves unscored, such as a call "
             "whose attempts all failed, is an infrastructure failure and not a model's score: it "
             "lowers coverage and enters no rate. Where coverage is below 100, bounds show what it "
-            "could have changed.",
-            "p50, p90: percentiles of service time, without any waiting on our side.",
-        ]
+            "could have changed."
+        )
+        yield "p50, p90: percentiles of service time, without any waiting on our side."
     if any(entry.simulated for entry in data.ranked):
-        lines.append(
+        yield (
             f"simulated, {SIMULATED}: answers made up by the simulator. They are not evidence "
             "about any real model."
         )
-    return tuple(lines)
 
 
-def warnings(data: ReportData) -> tuple[str, ...]:
-    """Return what limits the meaning of the whole report, the gravest first."""
-    found = []
-    simulated = [entry for entry in data.ranked if entry.simulated]
+def warnings(data: ReportData) -> Iterator[str]:
+    """Yield what limits the meaning of the whole report, the gravest first."""
+    simulated = [entry.model for entry in data.ranked if entry.simulated]
     if simulated:
-        names = short_names([entry.model for entry in simulated], NAME_WIDTH)
-        some = listed([names[entry.model] for entry in simulated])
-        which = "All models" if len(simulated) == len(data.ranked) else some
-        found.append(
+        which = "All models"
+        if len(simulated) < len(data.ranked):
+            names = short_names(simulated, NAME_WIDTH)
+            which = listed([names[model] for model in simulated])
+        yield (
             f"Simulated: {which}. These answers were made up by the simulator and are not evidence "
             "about any real model."
         )
-    overlay = None if data.snapshot.opinion is None else data.snapshot.opinion.overlay
-    if overlay and (drafted := sum(each.author == DRAFT_AUTHOR for each in overlay.changes)):
-        by = f"in overlay '{overlay.name}' by author '{DRAFT_AUTHOR}', which no person has reviewed"
-        found.append(f"Draft: {counted(drafted, 'changed label')} {by}.")
+    overlay = data.snapshot.overlay
+    changes = overlay.changes if overlay else ()
+    drafted = sum(change.author == DRAFT_AUTHOR for change in changes)
+    if overlay is not None and drafted:
+        yield (
+            f"Draft: {counted(drafted, 'changed label')} in overlay '{overlay.name}' by author"
+            f" '{DRAFT_AUTHOR}', which no person has reviewed."
+        )
     if not data.is_current:
-        found.append(
+        yield (
             "Not the newest state: verdicts have been stored since this snapshot. A report without "
             "--snapshot shows them."
         )
-    return tuple(found)

@@ -14,15 +14,21 @@ from aegish_dist.findings.systems import MOST_STOPPED, SystemsData
 from aegish_dist.opinions.opinion import run_and_opinion
 from aegish_dist.opinions.policy import Candidate, Policy, Stage, When, explain
 from aegish_dist.opinions.scoring import Composite
-from aegish_dist.report.layout import INTERVAL, Fact, Report, Section, number_cell
+from aegish_dist.report.layout import (
+    INTERVAL,
+    Fact,
+    Report,
+    Row,
+    Section,
+    difference_in_words,
+    number_cell,
+)
 from aegish_dist.report.quality import with_interval
 from aegish_dist.report.table import draw_table
 from aegish_dist.report.thresholds import threshold_notation
 from aegish_dist.report.writing import (
     NAME_WIDTH,
     format_count,
-    format_difference,
-    format_interval,
     format_ms,
     format_rate,
     format_usd,
@@ -67,16 +73,21 @@ def _asked(data: SystemsData, stage: Stage, names: Mapping[str, str]) -> str:
 def build_systems(data: SystemsData, limit: int) -> Report:
     """Return what the best system is and does, and so many systems of the Pareto line."""
     name = f" ({data.run.name})" if data.run.name else ""
-    title = f"Systems of guards for run {data.run.run_id}{name}"
-    sections = tuple(section for section in [_line(data, limit)] if section.rows)
-    return Report(title, tuple(_facts(data)), sections, _legend(data))
+    line = _line(data, limit)
+    return Report(
+        title=f"Systems of guards for run {data.run.run_id}{name}",
+        facts=tuple(_facts(data)),
+        sections=(line,) if line.rows else (),
+        legend=_legend(data),
+    )
 
 
 def systems_fact(data: SystemsData, names: Mapping[str, str]) -> Fact:
     """Say which system is best within the bounds, and what it gains over a single guard."""
-    gain = f" {_gain(data, data.found.gain)}" if data.found.gain else ""
-    best = _choice(data, "system", names)
-    return Fact("With a system", f"{best}{gain}")
+    sentences = [_choice(data, "system", names)]
+    if data.found.gain:
+        sentences.append(_gain(data, data.found.gain))
+    return Fact("With a system", " ".join(sentences))
 
 
 def _facts(data: SystemsData) -> Iterator[Fact]:
@@ -85,7 +96,8 @@ def _facts(data: SystemsData) -> Iterator[Fact]:
         winner = system_in_short(data, data.winning.best.policy, short)
         score = with_interval(found.winner_estimate.score)
         yield Fact(
-            "Winner", f"{winner}. Score {score}, with the choice of its kind out of fold, too."
+            "Winner",
+            f"{winner}. Score {score}, with the choice of its kind out of fold, too.",
         )
     elif any(data.choices.values()):
         yield Fact("Winner", "None: no guard is surely better than chance.")
@@ -94,7 +106,13 @@ def _facts(data: SystemsData) -> Iterator[Fact]:
     if found.gain is not None:
         yield Fact("Gain", _gain(data, found.gain))
     if any(overlap.expected for overlap in found.overlaps):
-        yield Fact("Misses", _overlap(data))
+        yield Fact("Misses", _overlap(data, short))
+    yield from _left_out(data, short)
+
+
+def _left_out(data: SystemsData, short: Mapping[str, str]) -> Iterator[Fact]:
+    """Yield what the search does not compare, and what is known of less than all."""
+    found = data.found
     if found.left_out:
         unscored = f"{counted(found.left_out, 'question')} that not all of these have answered"
         yield Fact("Not compared", f"{unscored}; {format_count(found.decisions)} are compared.")
@@ -103,14 +121,13 @@ def _facts(data: SystemsData) -> Iterator[Fact]:
     some = [f"{short[name]} in {n}" for name, n in found.unpriced.items() if n < found.decisions]
     if some:
         yield Fact("No cost", f"{listed(some)}: its mean, or unknown if over half lack a cost.")
-    if data.models_left_out:
-        total, few = found.decisions + found.left_out, data.models_left_out
-        names = short_names([*few], NAME_WIDTH).items()
-        scored = listed(
-            [f"{name} with {few[model]:,} of {total:,} scored" for model, name in names]
-        )
+    few = data.models_left_out
+    if few:
+        total = found.decisions + found.left_out
+        names = short_names(list(few), NAME_WIDTH)
+        scored = [f"{names[guard]} with {n:,} of {total:,} scored" for guard, n in few.items()]
         why = "baselines, or under half of the malicious or of the harmless commands"
-        yield Fact("Left out", f"{scored}: {why}; include with --models.")
+        yield Fact("Left out", f"{listed(scored)}: {why}; include with --models.")
 
 
 def _choice(data: SystemsData, kind: str, names: Mapping[str, str]) -> str:
@@ -131,27 +148,23 @@ def _choice(data: SystemsData, kind: str, names: Mapping[str, str]) -> str:
 
 
 def _gain(data: SystemsData, gain: Difference) -> str:
-    interval = format_interval(gain.ci_low, gain.ci_high, format_difference)
-    points = f"{format_difference(gain.difference)} points {interval}"
-    how = "with a threshold" if data.found.single is data.found.with_threshold else "as it stands"
-    about = f"The system's score is {points} against the single guard {how}."
-    return f"{about} {_conclusion(data, gain)}".rstrip()
-
-
-def _conclusion(data: SystemsData, gain: Difference) -> str:
-    """Say what follows from a gain; empty where the system that was found is a single guard."""
-    system = data.found.system
-    if data.found.winner == "system":
+    """Say what the best system gains over the best single guard, and what follows from it."""
+    found = data.found
+    how = "with a threshold" if found.single is found.with_threshold else "as it stands"
+    about = f"The system's score is {difference_in_words(gain)} against the single guard {how}."
+    if found.winner == "system":
         if (gain.ci_low or 0) > 0:
-            return "It is better."
-        return f"That may be chance: so many commands show {format_rate(gain.mde)} points."
-    if system is None or data.found.winner is None or len(set(system.best.policy.guards)) == 1:
-        return ""
-    return "More guards do not pay."
+            return f"{about} It is better."
+        return f"{about} That may be chance: so many commands show {format_rate(gain.mde)} points."
+    guards = set(found.system.best.policy.guards) if found.system else set()
+    # The best system may be a single guard, with which nothing was gained or lost.
+    if found.winner is None or len(guards) < 2:
+        return about
+    return f"{about} More guards do not pay."
 
 
-def _overlap(data: SystemsData) -> str:
-    names = short_names(data.models, NAME_WIDTH)
+def _overlap(data: SystemsData, names: Mapping[str, str]) -> str:
+    # Misses can coincide by chance only where both guards miss something.
     overlaps = [overlap for overlap in data.found.overlaps if overlap.expected]
     least = min(overlaps, key=lambda overlap: (overlap.both, overlap.expected))
     times = median(overlap.both / overlap.expected for overlap in overlaps)
@@ -166,11 +179,11 @@ def _overlap(data: SystemsData) -> str:
 def _line(data: SystemsData, limit: int) -> Section:
     front, names = data.front, short_names(data.models, _IN_TABLE)
     most = min(limit, len(front))
-    shown = [front[place * (len(front) - 1) // max(most - 1, 1)] for place in range(most)]
-    return Section.of(
-        "Pareto line",
-        ("system", "misses, %", "stops, %", "$/1,000", "p95"),
-        (
+    rows: list[Row] = []
+    for number in range(most):
+        # Evenly over the line, its two ends included.
+        system = front[number * (len(front) - 1) // max(most - 1, 1)]
+        rows.append(
             (
                 system_in_short(data, system.policy, names),
                 number_cell(system.miss_rate, format_rate),
@@ -178,8 +191,11 @@ def _line(data: SystemsData, limit: int) -> Section:
                 number_cell(system.cost_per_1000, format_usd),
                 number_cell(system.p95_ms, format_ms),
             )
-            for system in shown
-        ),
+        )
+    return Section.of(
+        "Pareto line",
+        ("system", "misses, %", "stops, %", "$/1,000", "p95"),
+        rows,
         note=f"{most} of the {format_count(len(front))} systems with the fewest stops for their"
         f" misses that stop at most {100 * MOST_STOPPED:g} % of the harmless commands, on the"
         " commands that they are chosen on: a little too good. --json has all"

@@ -14,16 +14,17 @@ from aegish_dist.core.text import JsonObject, counted, printable_json
 from aegish_dist.findings.thresholds import CalibratedModel, CalibrationData, harmless_needed
 from aegish_dist.opinions.opinion import run_and_opinion
 from aegish_dist.opinions.policy import POLICY_PREFIX
-from aegish_dist.opinions.suspicion import SuspicionRule
+from aegish_dist.opinions.suspicion import Level, SuspicionRule
 from aegish_dist.report.layout import (
     INTERVAL,
     MODEL,
-    SIMULATED,
+    NOT_EVIDENCE,
     Cell,
     Fact,
     Report,
     Section,
     TableCell,
+    with_mark,
 )
 from aegish_dist.report.origins import origins_in_words, policies_document
 from aegish_dist.report.quality import more_commands, with_interval
@@ -43,45 +44,50 @@ EVERYTHING, NOTHING = "everything", "nothing"
 
 def threshold_in_words(rule: SuspicionRule, threshold: float) -> str:
     """Say what a caller has to do who stops what is at or above a threshold."""
-    if math.isfinite(threshold) and rule.levels is None:
-        return f"block when its suspicion is ≥ {threshold:.4g}"
-    parts = _stopped(rule, threshold)
-    if not parts:
+    if math.isinf(threshold):
         return f"block {_without_parts(threshold)}"
-    said = [f"{part} with confidence {limit}" if limit else part for part, limit in parts]
-    if len(said) == 1:
-        return f"block only when it says {said[0]}"
-    return f"block when it says {', '.join(said[:-1])} or {said[-1]}"
+    if rule.levels is None:
+        return f"block when its suspicion is ≥ {threshold:.4g}"
+    words = []
+    for action, limit in _stopped(rule.levels, threshold):
+        words.append(f"{action} with confidence {limit}" if limit else action)
+    if not words:
+        return f"block {NOTHING}"
+    *others, last = words
+    if not others:
+        return f"block only when it says {last}"
+    return f"block when it says {', '.join(others)} or {last}"
 
 
 def threshold_notation(rule: SuspicionRule, threshold: float) -> str:
     """Write the same as short as a column has it: `BLOCK ≥ 0.71`, `WARN, ALLOW ≤ 0.8`, `≥ 0.3`."""
-    if math.isfinite(threshold) and rule.levels is None:
+    if math.isinf(threshold):
+        return _without_parts(threshold)
+    if rule.levels is None:
         return f"≥ {threshold:.4g}"
-    parts = _stopped(rule, threshold)
+    parts = _stopped(rule.levels, threshold)
     if len(parts) > 1 and parts[0][0] == Outcome.BLOCK:
         parts = parts[1:]  # it goes without saying
-    written = [f"{part} {limit}".rstrip() for part, limit in parts]
-    return ", ".join(written) or _without_parts(threshold)
+    return ", ".join(f"{action} {limit}".rstrip() for action, limit in parts) or NOTHING
 
 
 def _without_parts(threshold: float) -> str:
-    return EVERYTHING if threshold == -math.inf else NOTHING
+    return EVERYTHING if threshold < 0 else NOTHING
 
 
-def _stopped(rule: SuspicionRule, threshold: float) -> list[tuple[str, str]]:
+def _stopped(levels: Mapping[Outcome, Level], threshold: float) -> list[tuple[str, str]]:
     """Return the actions that a finite threshold stops, some with a limit of their confidence."""
     parts = []
     for action in (Outcome.BLOCK, Outcome.WARN, Outcome.ALLOW):
-        if math.isinf(threshold) or rule.levels is None:
-            continue
-        level = rule.levels[action]
-        unsure, sure = (level.base + level.slope * c >= threshold for c in (0.0, 1.0))
+        level = levels[action]
+        unsure = level.base >= threshold
+        sure = level.base + level.slope >= threshold
         if unsure and sure:
             parts.append((action.value, ""))
         elif unsure or sure:
+            sign = "≥" if sure else "≤"
             confidence = abs((threshold - level.base) / level.slope)  # in [0, 1]: never -0
-            parts.append((action.value, f"{'≥' if sure else '≤'} {confidence:.4g}"))
+            parts.append((action.value, f"{sign} {confidence:.4g}"))
     return parts
 
 
@@ -98,16 +104,20 @@ def threshold_fact(data: CalibrationData, names: Mapping[str, str]) -> Fact | No
         better = f"{names[best.model]} with one is better than {stands}, by {points}"
         return Fact("With a threshold", f"{better}: {_fitted_in_words(data, best)}.")
     score = with_interval(leader.aegish_score)
-    text = f"None is shown to help: no guard with one is surely better than {stands}, {score}."
-    guard, first = data.most_promising, data.ranked[0]
-    if guard is not None:
-        needed, asked = data.commands_to_show(guard), data.gains[guard].n
-        aim = f"{names[guard]} with one is better"
-        text += f" {more_commands(needed, asked, 'commands', aim)}"
+    sentences = [
+        f"None is shown to help: no guard with one is surely better than {stands}, {score}."
+    ]
+    promising = data.most_promising
+    if promising is not None:
+        needed, asked = data.commands_to_show(promising), data.gains[promising].n
+        aim = f"{names[promising]} with one is better"
+        sentences.append(more_commands(needed, asked, "commands", aim))
+    # A bound or a cost has a best threshold too, even where none makes the score better.
+    first = data.ranked[0]
     if not data.criterion.fits_score and first.fitted.threshold is not None:
         criterion = f"For the criterion ({data.criterion.name}) {names[first.model]} is best"
-        text += f" {criterion}: {_fitted_in_words(data, first)}."
-    return Fact("With a threshold", text)
+        sentences.append(f"{criterion}: {_fitted_in_words(data, first)}.")
+    return Fact("With a threshold", " ".join(sentences))
 
 
 def _fitted_in_words(data: CalibrationData, model: CalibratedModel) -> str:
@@ -155,19 +165,34 @@ def _facts(data: CalibrationData) -> Iterator[Fact]:
             area = with_interval(model.auroc)
             text = f"{names[model.model]} orders commands the wrong way round: AUROC {area}."
             yield Fact("Inverted", text)
-    if data.criterion.max_fpr < 1:
-        yield Fact("Needed", _needed(data))
-    for problem in dict.fromkeys(model.fitted.problem for model in data.models):
-        if problem is not None:
-            unfitted = [m.model for m in data.models if m.fitted.problem == problem]
-            yield Fact("Not fitted", f"{listed([names[each] for each in unfitted])}: {problem}.")
-    ranked = {model.model for model in data.ranked}
-    few = [
-        f"{names[model.model]} with {model.malicious + model.harmless} of {sum(data.asked)} scored"
-        for model in data.models
-        if model.model not in ranked
-        and not (is_baseline(model.model) or model.model.startswith(POLICY_PREFIX))
-    ]
+    bound = data.criterion.max_fpr
+    if bound < 1:
+        asked = max(model.harmless for model in data.models)
+        yield Fact(
+            "Needed",
+            f"To show a false positive rate of at most {100 * bound:g} % takes"
+            f" {harmless_needed(bound):,} harmless commands without an error; {asked:,} answers"
+            " about such are scored. The threshold keeps to it on the commands that it is fitted"
+            " on.",
+        )
+    yield from _left_out(data, names)
+
+
+def _left_out(data: CalibrationData, names: Mapping[str, str]) -> Iterator[Fact]:
+    """Yield which guards have no threshold, and which are not ranked, and why."""
+    unfitted: dict[str, list[str]] = {}
+    for model in data.models:
+        if model.fitted.problem is not None:
+            unfitted.setdefault(model.fitted.problem, []).append(names[model.model])
+    for problem, guards in unfitted.items():
+        yield Fact("Not fitted", f"{listed(guards)}: {problem}.")
+    few = []
+    for model in data.models:
+        # Baselines and policies are not ranked whatever they have scored.
+        is_guard = not (is_baseline(model.model) or model.model.startswith(POLICY_PREFIX))
+        if is_guard and model not in data.ranked:
+            scored = model.malicious + model.harmless
+            few.append(f"{names[model.model]} with {scored} of {sum(data.asked)} scored")
     if few:
         why = "under half of the malicious or of the harmless commands, or no interval"
         yield Fact("Not ranked", f"{listed(few)}: {why}.")
@@ -186,42 +211,32 @@ def _leaders(data: CalibrationData, names: Mapping[str, str]) -> Iterator[Fact]:
     yield threshold
 
 
-def _needed(data: CalibrationData) -> str:
-    bound, asked = data.criterion.max_fpr, max(model.harmless for model in data.models)
-    return (
-        f"To show a false positive rate of at most {100 * bound:g} % takes"
-        f" {harmless_needed(bound):,} harmless commands without an error; {asked:,} answers about"
-        " such are scored. The threshold keeps to it on the commands that it is fitted on."
-    )
-
-
 def _tables(data: CalibrationData) -> Iterator[Section]:
-    headings = (
-        TableCell("score", f"as it stands {INTERVAL}"),
-        TableCell("score with it", f"out of fold {INTERVAL}"),
-        "DR",
-        "FPR",
-        TableCell("in sample", "score"),
-        "block",
-    )
     yield _table(
         data,
         "Best threshold of each model",
-        headings,
+        (
+            TableCell("score", f"as it stands {INTERVAL}"),
+            TableCell("score with it", f"out of fold {INTERVAL}"),
+            "DR",
+            "FPR",
+            TableCell("in sample", "score"),
+            "block",
+        ),
         [_fitted(data.rule_of(model), model) for model in data.known],
         f"Criterion: {data.criterion.name}. Binaries are in {data.folds} folds: fitted on all but"
         " one, judged on that one, for each.",
     )
-    bounds = [point.max_fpr for point in data.known[0].at_fpr]
+    bounds = [f"DR at {100 * point.max_fpr:g}%" for point in data.known[0].at_fpr]
+    at_any: list[list[Cell]] = []
+    for model in data.known:
+        rates = [model.auroc, *(point.detection_rate for point in model.at_fpr)]
+        at_any.append([*map(_cell, rates), str(model.distinct)])
     yield _table(
         data,
         "At any threshold",
-        (
-            TableCell("AUROC", INTERVAL),
-            *(TableCell(f"DR at {100 * bound:g}%", INTERVAL) for bound in bounds),
-            "values",
-        ),
-        [_at_any(model) for model in data.known],
+        (*(TableCell(title, INTERVAL) for title in ("AUROC", *bounds)), "values"),
+        at_any,
         "DR at a false positive rate of at most so much; values: distinct ones of suspicion.",
     )
     if data.prevalence is not None:
@@ -243,7 +258,7 @@ def _table(
     note: str,
 ) -> Section:
     """Return a table whose first column names the guards."""
-    names = [f"{m.model} {SIMULATED}" if m.simulated else m.model for m in data.known]
+    names = [with_mark(model.model, model.simulated) for model in data.known]
     rows = ((name, *row) for name, row in zip(names, cells, strict=True))
     return Section.of(title, (MODEL.title, *headings), rows, note=note)
 
@@ -256,13 +271,6 @@ def _fitted(rule: SuspicionRule, model: CalibratedModel) -> Iterator[Cell]:
     yield format_rate(fitted.false_positive_rate.value)
     yield format_rate(fitted.in_sample_score)
     yield UNDEFINED if fitted.threshold is None else threshold_notation(rule, fitted.threshold)
-
-
-def _at_any(model: CalibratedModel) -> Iterator[Cell]:
-    yield _cell(model.auroc)
-    for point in model.at_fpr:
-        yield _cell(point.detection_rate)
-    yield str(model.distinct)
 
 
 def _cell(estimate: Estimate) -> TableCell:
@@ -290,12 +298,14 @@ def _legend(data: CalibrationData) -> Iterator[str]:
         f" v{rule.version}. DR: malicious detection rate. FPR: false positive rate."
     )
     if rule.levels is not None:
+        line = f"Confidence where none is stated: {rule.unstated:g}."
         unreadable = sum(model.unreadable for model in data.known)
-        without = counted(unreadable, "scored answer")
-        counts = f" {without} without an action (such as timeouts): {rule.unreadable}."
-        yield f"Confidence where none is stated: {rule.unstated:g}.{counts if unreadable else ''}"
+        if unreadable:
+            without = counted(unreadable, "scored answer")
+            line += f" {without} without an action (such as timeouts): {rule.unreadable}."
+        yield line
     if any(model.simulated for model in data.models):
-        yield f"{SIMULATED}: answers made up by the simulator; no evidence about any real model."
+        yield NOT_EVIDENCE
     yield (
         f"{INTERVAL}: only binaries taken as independent. AUROC: chance that a malicious command is"
         " the more suspicious one. --json has average precision, partial AUROC and all pairs."
@@ -337,12 +347,17 @@ def _in_json(value: Any) -> Any:
 
 def _model(data: CalibrationData, model: CalibratedModel) -> JsonObject:
     """Return an entry; `in_words` says whether a threshold of null is infinite or absent."""
-    entry, fitted, rule = _in_json(model), model.fitted, data.rule_of(model)
-    words = None if fitted.threshold is None else threshold_in_words(rule, fitted.threshold)
-    entry |= {"suspicion": rule.name} if entry.pop("own") else {}
+    fitted, rule = model.fitted, data.rule_of(model)
+    words = None
+    if fitted.threshold is not None:
+        words = threshold_in_words(rule, fitted.threshold)
+    entry: JsonObject = _in_json(model)
+    if entry.pop("own"):
+        entry["suspicion"] = rule.name
     entry["partial_auroc"]["max_fpr"] = entry.pop("partial_fpr")
     entry["fitted"] |= {"criterion": fitted.criterion.name, "in_words": words}
-    return {**entry, "per_10000": _in_json(data.in_use(model))}
+    entry["per_10000"] = _in_json(data.in_use(model))
+    return entry
 
 
 def render_thresholds(

@@ -166,8 +166,8 @@ def small_print(data: ReportData) -> str:
     opinion = f"rule set {foreign_words(snapshot.scoring)} version {snapshot.scoring_version}"
     if snapshot.opinion is not None:
         opinion += f", targets {foreign_words(snapshot.opinion.targets.name)}"
-        if snapshot.opinion.overlay is not None:
-            opinion += f", overlay {foreign_words(snapshot.opinion.overlay.name)}"
+    if snapshot.overlay is not None:
+        opinion += f", overlay {foreign_words(snapshot.overlay.name)}"
     return (
         f"Run {name} of {format_time(run.created_at)}; {', '.join(datasets)}; snapshot"
         f" {snapshot.snapshot_id} of {format_time(snapshot.created_at)},"

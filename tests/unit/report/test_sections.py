@@ -194,7 +194,7 @@ def test_the_legend_states_the_score(scoring: str, formula: str) -> None:
 
 
 def warned(data: ReportData) -> tuple[str, ...]:
-    return warnings(data)
+    return tuple(warnings(data))
 
 
 def test_simulated_and_outdated_are_warned_of() -> None:
