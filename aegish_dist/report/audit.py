@@ -59,7 +59,10 @@ def audit_sections(audit: Audit) -> list[Section]:
 
 
 def command_lists(
-    audit: Audit, limit: int | None = None, chars: int = 200, names: Mapping[str, str] | None = None
+    audit: Audit,
+    limit: int | None = None,
+    chars: int = 200,
+    names: Mapping[str, str] | None = None,
 ) -> list[Section]:
     """Return every list that is not empty, with all commands or up to a limit.
 
@@ -115,10 +118,10 @@ def audit_document(run_id: str, opinion: Opinion, audit: Audit) -> JsonObject:
     """Return the audit in JSON types."""
     lists = {}
     for kind, commands in audit.found.items():
-        lists[kind.value] = [
-            _entry(place, command) | {"answers": _answers(command, opinion)}
-            for place, command in enumerate(commands, 1)
-        ]
+        entries = []
+        for place, command in enumerate(commands, 1):
+            entries.append(_entry(place, command) | {"answers": _answers(command, opinion)})
+        lists[kind.value] = entries
     models = [asdict(model) | {"informative": model.informative} for model in audit.reliabilities]
     return {
         **run_and_opinion(run_id, opinion),

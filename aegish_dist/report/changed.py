@@ -70,30 +70,34 @@ def _summary(caught: int, missed: int, annoying: int, no_longer: int) -> str:
 def _rows(commands: Sequence[ChangedCommand], width: int) -> Iterator[str]:
     """Yield a line for each command; its reason has two fifths of the width or more."""
     room = width - 6
-    texts = [_cut(each.command, room * 3 // 5) for each in commands]
+    texts = [_cut(command.command, room * 3 // 5) for command in commands]
     longest = max(map(cell_width, texts), default=0)
     for text, command in zip(texts, commands, strict=True):
-        reason = _cut(command.reason or "", room - longest)
         padding = " " * (longest - cell_width(text))
+        reason = _cut(command.reason or "", room - longest)
         yield f"   {text}{padding}   {reason}".rstrip()
 
 
 def _cut(text: str, cells: int) -> str:
     """Return foreign text on one line of at most so many cells."""
+    # One letter more tells that there is more: commands can be long, and lines are not.
     shown = printable(text[: cells + 1])
-    return shown if cell_width(shown) <= cells else cut_to_cells(shown, cells - 3) + "..."
+    if cell_width(shown) <= cells:
+        return shown
+    return cut_to_cells(shown, cells - 3) + "..."
 
 
 def _listing(
-    data: ComparisonData, pair: ComparedPair, change: Change, opinion_words: Sequence[str]
+    data: ComparisonData,
+    pair: ComparedPair,
+    change: Change,
+    opinion_words: Sequence[str],
 ) -> list[str]:
-    """Return a command that lists what a screen leaves out.
-
-    `verdicts list` knows no policies, and no other runs.
-    """
+    """Return a command that lists what a screen leaves out."""
     models = ",".join(dict.fromkeys([pair.a.model, pair.b.model]))
     run_ids = ",".join(dict.fromkeys([pair.a.run_id, pair.b.run_id]))
     words = ["--models", models, *opinion_words]
+    # `verdicts list` knows no policies, and no other runs.
     if data.of_one_run and not data.opinion.policies:
         chosen = ["--run-id", run_ids, "--disputed", *words, "--target", change.target]
         return ["aegish-dist", "verdicts", "list", *chosen]

@@ -121,11 +121,13 @@ def _lines(row: Sequence[TableCell], block: Block, folded: int) -> Iterator[list
     cells = []
     for column, width in zip(block.columns, block.widths, strict=True):
         cell = row[column]
-        texts, details = [cell.text], [cell.detail]
+        texts = [cell.text]
+        details = [cell.detail]
         if column < folded:
             texts = fold(printable(cell.text), width)
+            # Details are smaller: an eighth more of them fits.
             details = fold(printable(cell.detail), max(width * 8 // 7, 60))
-        lines = list(map(latex_text, texts)) or [""]
+        lines = [latex_text(text) for text in texts] or [""]
         lines[0] += _MARKS[cell.mark]
         lines += [rf"\scriptsize {latex_text(detail)}" for detail in details if detail]
         cells.append(lines)
@@ -149,10 +151,11 @@ def _width(section: Section, column: int) -> int:
     """Return how much room a column needs; headings are folded to it."""
     heading = section.columns[column]
     cells = [row[column] for row in section.rows]
-    texts = [*printable(heading.text).split(" "), *(printable(cell.text) for cell in cells)]
-    details = [printable(cell.detail) for cell in (heading, *cells)]
+    words = printable(heading.text).split(" ")
+    texts = [printable(cell.text) for cell in cells]
+    details = [_size(printable(cell.detail)) for cell in (heading, *cells)]
     # Details are smaller, and need seven eighths.
-    return max(*map(_size, texts), *(math.ceil(_size(detail) * 7 / 8) for detail in details))
+    return max(*map(_size, words + texts), math.ceil(max(details) * 7 / 8))
 
 
 def _size(text: str) -> int:
@@ -181,6 +184,9 @@ def _caption(report: Report, section: Section, of_several: str) -> str:
 
 def _label(report: Report, section: Section) -> str:
     r"""Return a name for `\ref` that no other table of another report has."""
-    words = [*(fact.text for fact in report.source[:2]), section.title]
-    parts = [re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-") for word in words]
-    return "tab:" + "-".join(part for part in parts if part)
+    label = "tab:"
+    for words in (*(fact.text for fact in report.source[:2]), section.title):
+        part = re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
+        if part:
+            label += f"{part}-"
+    return label.removesuffix("-")

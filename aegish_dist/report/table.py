@@ -76,21 +76,20 @@ def _split(widths: Sequence[int], keys: int, total: int) -> list[Block]:
     key_width = sum(of_keys) + gap * (keys - 1)
     # Where the keys leave less, what does not fit beside them is folded too.
     room = max(total - key_width - gap, 1)
-    columns = list(range(keys))
-    block_widths = of_keys
-    used = key_width
-    blocks = []
+    groups: list[list[int]] = [[]]
+    used = 0
     for column, width in enumerate(of_values, keys):
         taken = gap + min(width, room)
-        if used > key_width and used + taken > total:
-            blocks.append(Block(tuple(columns), tuple(block_widths), gap))
-            columns = list(range(keys))
-            block_widths = of_keys
-            used = key_width
-        columns.append(column)
-        block_widths = [*block_widths, taken - gap]
+        if groups[-1] and key_width + used + taken > total:
+            groups.append([])
+            used = 0
+        groups[-1].append(column)
         used += taken
-    return [*blocks, Block(tuple(columns), tuple(block_widths), gap)]
+    blocks = []
+    for columns in groups:
+        block_widths = [min(widths[column], room) for column in columns]
+        blocks.append(Block((*range(keys), *columns), (*of_keys, *block_widths), gap))
+    return blocks
 
 
 _BOLD = "1"
@@ -158,8 +157,8 @@ def _small(text: str, width: int) -> Iterator[str]:
 def _section(section: Section, width: int) -> Iterator[str]:
     yield from _title(section.title, width)
     yield from _small(section.note, width)
-    widths = [_needed(section, column) for column in range(len(section.columns))]
-    if widths:
+    if section.columns:
+        widths = [_needed(section, column) for column in range(len(section.columns))]
         first, *others = fit(widths, section.keys, width - 1)
         yield from _table(section, first)
         for block in others:
@@ -191,7 +190,8 @@ def _table(section: Section, block: Block) -> Iterator[str]:
     rule = sum(block.widths) + block.gap * (len(block.widths) - 1)
     yield " " + "─" * rule
     for row in _named(section, block):
-        yield from _row(list(_cells(row, block)), section, block)
+        cells = list(_cells(row, block))
+        yield from _row(cells, section, block)
 
 
 def _named(section: Section, block: Block) -> Iterator[tuple[TableCell, ...]]:

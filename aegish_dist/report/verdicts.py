@@ -108,8 +108,9 @@ def _row(columns: Sequence[str], values: Sequence[Any]) -> JsonObject:
 
 
 def _cells(row: JsonObject) -> list[object]:
-    words = {True: "true", False: "false", None: None}
-    row |= {name: words[row[name]] for name in ("correct", BEFORE) if name in row}
+    for name in ("correct", BEFORE):
+        if row.get(name) is not None:
+            row[name] = str(row[name]).lower()  # as JSON writes it
     return [spreadsheet_safe(cell) if type(cell) is str else cell for cell in row.values()]
 
 
@@ -120,34 +121,40 @@ def _csv_lines(rows: Iterable[Iterable[object]]) -> str:
 
 
 def command_table(
-    commands: Sequence[Sequence[JudgedVerdict]], width: int, *, alike: bool, before: bool
+    commands: Sequence[Sequence[JudgedVerdict]],
+    width: int,
+    *,
+    alike: bool,
+    before: bool,
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return headings and a row for each command: its label, which models said what, and its id.
 
     With `alike` all verdicts are correct, or all wrong, so that only the heading says it. With
     `before` a verdict also says how the other opinion of `--changed-between` judges it.
     """
-    models = {each.model for each in chain.from_iterable(commands)}
+    models = {verdict.model for verdict in chain.from_iterable(commands)}
     names = short_names(sorted(models), width / 4)
     rows: list[tuple[str, ...]] = []
     for verdicts in commands:
-        by_words = defaultdict[str, Counter[str]](Counter)
-        for each in verdicts:
-            words = str(each.label)
+        models_by_words = defaultdict[str, Counter[str]](Counter)
+        for verdict in verdicts:
+            words = str(verdict.label)
             if before:
-                words += f" ({WORDS[each.correct]}, was {WORDS[each.correct_before]})"
+                words += f" ({WORDS[verdict.correct]}, was {WORDS[verdict.correct_before]})"
             elif not alike:
-                words += f" ({WORDS[each.correct]})"
-            by_words[words][names[each.model]] += 1
-        said = "; ".join(f"{words}: {_counted(count)}" for words, count in by_words.items())
+                words += f" ({WORDS[verdict.correct]})"
+            models_by_words[words][names[verdict.model]] += 1
+        answers = [f"{words}: {_counted(count)}" for words, count in models_by_words.items()]
         first = verdicts[0]
-        # Folded once, it leaves room for its label, id and verdicts.
-        command = shortened(printable(first.command), width - 38)
         label = first.target.value
         if first.category:
             label = f"{label} {first.category}"
-        rows.append((command, label, said, first.sample_id[:8]))
-    judged = WORDS[commands[0][0].correct].capitalize() if alike and rows else "Verdicts"
+        # Folded once, it leaves room for its label, id and verdicts.
+        command = shortened(printable(first.command), width - 38)
+        rows.append((command, label, "; ".join(answers), first.sample_id[:8]))
+    judged = "Verdicts"
+    if alike and rows:
+        judged = WORDS[commands[0][0].correct].capitalize()
     return ("Command", "Label", judged, "Sample"), rows
 
 
@@ -207,11 +214,15 @@ def detail_lines(shown: ShownSample, opinion: Opinion, *, full: bool) -> Iterato
 
 
 def _verdict(record: JudgedVerdict, rule: str, full: bool) -> Iterator[str]:
-    repeat = f", epoch {record.epoch}" if record.epoch > 1 else ""
-    retry = f", retry {record.generation}" if record.generation else ""
-    replaced = ", replaced by a retry" if record.replaced else ""
-    judged = f"{record.label}, {WORDS[record.correct]} under {rule}{replaced}"
-    yield printable(f"{record.model}{repeat}{retry}: {judged}")
+    title = record.model
+    if record.epoch > 1:
+        title += f", epoch {record.epoch}"
+    if record.generation:
+        title += f", retry {record.generation}"
+    title += f": {record.label}, {WORDS[record.correct]} under {rule}"
+    if record.replaced:
+        title += ", replaced by a retry"
+    yield printable(title)
     for name, fact in _facts(record):
         yield printable(f"  {name:11} {fact}")
     if record.reason is not None:
@@ -275,20 +286,24 @@ def _joined(parts: dict[str, str | None]) -> str:
 
 
 def _attempt(error: AttemptRecord, full: bool) -> Iterator[str]:
-    status = "" if error.status is None else f" {error.status}"
-    wait = "" if error.retry_after_s is None else f", retry after {error.retry_after_s:g} s"
-    yield printable(
-        f"  attempt {error.attempt} failed at {error.at}: {error.error_class.words}{status}{wait}"
-    )
+    line = f"  attempt {error.attempt} failed at {error.at}: {error.error_class.words}"
+    if error.status is not None:
+        line += f" {error.status}"
+    if error.retry_after_s is not None:
+        line += f", retry after {error.retry_after_s:g} s"
+    yield printable(line)
     if error.message:
         yield from _text(error.message, full)
 
 
 def _text(text: str, full: bool) -> Iterator[str]:
     """Yield foreign text, indented; cut unless all of it is asked for."""
-    lines = text.splitlines() if full else text[:TEXT_CHARS].splitlines()[:TEXT_LINES]
+    lines = text.splitlines()
+    if not full:
+        lines = text[:TEXT_CHARS].splitlines()[:TEXT_LINES]
     for line in lines:
         yield f"    {printable_lines(line)}"
-    left = len(text) - sum(map(len, lines)) - max(len(lines) - 1, 0)
+    shown = sum(map(len, lines)) + max(len(lines) - 1, 0)
+    left = len(text) - shown
     if left > 0 and not full:
         yield f"    ... {left:,} more characters; `--full` prints them"

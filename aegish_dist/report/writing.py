@@ -26,10 +26,14 @@ def format_points(value: float | None) -> str:
 
 
 def format_interval(
-    low: float | None, high: float | None, write: Callable[[float | None], str] = format_rate
+    low: float | None,
+    high: float | None,
+    write: Callable[[float | None], str] = format_rate,
 ) -> str:
     """Write an interval: `[93.9, 97.0]`, of differences `[-0.3, +1.9]`."""
-    return UNDEFINED if low is None or high is None else f"[{write(low)}, {write(high)}]"
+    if low is None or high is None:
+        return UNDEFINED
+    return f"[{write(low)}, {write(high)}]"
 
 
 def format_difference(value: float | None) -> str:
@@ -57,8 +61,11 @@ def format_count(value: int | None) -> str:
 
 def format_span(counts: Iterable[int], between: str = " to ") -> str:
     """Write the least and the greatest count: `3 to 12`, or `3` where they are the same."""
-    ends = sorted(counts)
-    return between.join(dict.fromkeys(map(format_count, (*ends[:1], *ends[-1:]))))
+    ordered = sorted(counts)
+    if not ordered:
+        return ""
+    least, most = format_count(ordered[0]), format_count(ordered[-1])
+    return least if least == most else f"{least}{between}{most}"
 
 
 def format_usd(value: float | None) -> str:
@@ -164,6 +171,7 @@ def _name(
 
 def _may_name(pieces: _Pieces, text: str) -> bool:
     """Whether a text has these pieces in this order, the outer ones at its ends."""
+    # The pieces of a shorter text would overlap.
     if len(pieces) == 1 or len(text) < sum(map(len, pieces)):
         return text == pieces[0]
     first, *middle, last = pieces
@@ -177,13 +185,21 @@ def _cuts(
 ) -> Iterator[_Pieces]:
     """Yield what may be kept of a text in this width, the most wanted first."""
     part = text.rpartition("/")[2]
-    whole = list(_one_cut(text, width - dots, measure))
-    yield from [cut for cut in whole if len(cut[0]) > 3 and len(cut[1]) > len(part)][-1:]
+    of_text = list(_one_cut(text, width - dots, measure))
+    # The longest beginning of the path that leaves the last part whole.
+    in_path = [(head, end) for head, end in of_text if len(head) > 3 and len(end) > len(part)]
+    yield from in_path[-1:]
     if measure(part) <= width:
         yield (part,)
-    for cuts in (list(_one_cut(part, width - dots, measure)), whole):
-        yield from sorted(cuts, key=lambda cut: abs(len(cut[0]) - len(cut[1])))
+    of_part = list(_one_cut(part, width - dots, measure))
+    for cuts in (of_part, of_text):
+        yield from sorted(cuts, key=_unevenness)
     yield from _two_cuts(text, width - 2 * dots, measure)
+
+
+def _unevenness(pieces: _Pieces) -> int:
+    head, end = pieces
+    return abs(len(head) - len(end))
 
 
 def _one_cut(text: str, room: float, measure: Callable[[str], float]) -> Iterator[_Pieces]:
@@ -197,22 +213,26 @@ def _one_cut(text: str, room: float, measure: Callable[[str], float]) -> Iterato
 
 def _two_cuts(text: str, room: float, measure: Callable[[str], float]) -> Iterator[_Pieces]:
     """Yield a beginning and an end, of a quarter of the room each, with each part in between."""
-    if room <= 0:
-        return
     ends = list(accumulate(map(measure, text), initial=0.0))
-    head = bisect_right(ends, room / 4) - 1
-    tail = bisect_left(ends, ends[-1] - room / 4)
+    quarter = room / 4
+    head = bisect_right(ends, quarter) - 1
+    tail = bisect_left(ends, ends[-1] - quarter)
+    # Without a letter at either end no other text could be told apart.
+    if head <= 0 or tail >= len(text):
+        return
     left = room - ends[head] - (ends[-1] - ends[tail])
     for start in range(head + 1, tail):
         stop = bisect_right(ends, ends[start] + left) - 1
-        if head > 0 and start < stop < tail < len(text):
+        if start < stop < tail:
             yield text[:head], text[start:stop], text[tail:]
 
 
 def listed(names: Sequence[str]) -> str:
     """Return names for a sentence, the first ones of many."""
-    if len(names) > MOST_NAMES + 1:
-        names = [*names[:MOST_NAMES], f"{len(names) - MOST_NAMES} others"]
-    if len(names) < 2:
-        return "".join(names)
-    return f"{', '.join(names[:-1])} and {names[-1]}"
+    if not names:
+        return ""
+    *others, last = names
+    if len(others) > MOST_NAMES:
+        others = [*names[:MOST_NAMES]]
+        last = f"{len(names) - MOST_NAMES} others"
+    return f"{', '.join(others)} and {last}" if others else last
