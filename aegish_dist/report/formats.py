@@ -148,7 +148,7 @@ def _snapshot(data: ReportData) -> JsonObject:
 
 def _run(run: Run) -> JsonObject:
     parameters = run.parameters and asdict(run.parameters)
-    # What a run may cost is nobody's business but its owner's: reports are shared.
+    # Reports are shared, and a cap says what the owner of the run can pay.
     for name in ("max_cost_usd", "max_cost_per_model_usd"):
         if parameters:
             del parameters[name]

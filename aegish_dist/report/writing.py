@@ -217,7 +217,7 @@ def _two_cuts(text: str, room: float, measure: Callable[[str], float]) -> Iterat
     quarter = room / 4
     head = bisect_right(ends, quarter) - 1
     tail = bisect_left(ends, ends[-1] - quarter)
-    # Without a letter at either end no other text could be told apart.
+    # A name shows how its text begins and how it ends.
     if head <= 0 or tail >= len(text):
         return
     left = room - ends[head] - (ends[-1] - ends[tail])
