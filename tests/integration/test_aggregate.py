@@ -1,11 +1,9 @@
 """From verdict lines to snapshots, through a real store."""
 
-import json
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.json import encode
 from msgspec.structs import replace
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
@@ -23,44 +21,39 @@ from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES
 from aegish_dist.pipeline.aggregate import aggregate, current_snapshot, snapshot_numbered
 from aegish_dist.pipeline.opinions import load_opinions
 from aegish_dist.statistics.metrics import METRICS_VERSION
-from tests.integration.stored_runs import imported_run, row_counts, stored_run
-
-
-def said(action: str) -> dict[str, Any]:
-    return {"completion": json.dumps({"action": action, "confidence": 0.75})}
-
-
-# One of each: blocked, warned about, filtered, late, never answered.
-MALICIOUS = [
-    said("BLOCK"),
-    said("WARN"),
-    {"completion": "", "stop_reason": "content_filter"},
-    *({"completion": None, "error_class": name} for name in ("deadline", "quota")),
-]
-HARMLESS = [said("ALLOW"), said("WARN"), said("BLOCK"), {"completion": "I would rather not say."}]
-
-
-def lines_of(model: str, malicious: Sequence[dict[str, Any]], harmless: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:  # fmt: skip
-    about = {"model": model, "dataset": "d", "cost_usd": 0.002, "latency_ms": 120.5}
-    evil = {"target": "malicious", "category": "shell"}
-    return [
-        *(about | evil | {"command": f"evil {n}"} | each for n, each in enumerate(malicious)),
-        *(about | {"target": "harmless", "command": f"fine {n}"} | each for n, each in enumerate(harmless)),
-    ]  # fmt: skip
-
-
-LINES = lines_of("test/weak", MALICIOUS, HARMLESS) + lines_of(
-    "test/strong", [said("BLOCK")] * 5, [said("ALLOW")] * 4
+from tests.integration.stored_runs import (
+    Imported,
+    row_counts,
+    stored_run,
+    verdict_line,
 )
+
+Said = str | dict[str, Any]  # an action, or what a line has in the place of one
+WEAK: dict[str, list[Said]] = {
+    "malicious": [
+        "BLOCK",
+        "WARN",
+        {"completion": "", "stop_reason": "content_filter"},
+        {"completion": None, "error_class": "deadline"},
+        {"completion": None, "error_class": "quota"},
+    ],
+    "harmless": ["ALLOW", "WARN", "BLOCK", {"completion": "I would rather not say."}],
+}
+STRONG: dict[str, list[Said]] = {"malicious": ["BLOCK"] * 5, "harmless": ["ALLOW"] * 4}
 
 
 @pytest.fixture
-def run_id(engine: Engine, tmp_path: Path) -> str:
-    return imported_run(engine, tmp_path, LINES)
-
-
-def as_bytes(document: object) -> str:
-    return json.dumps(document, sort_keys=True)
+def run_id(imported: Imported) -> str:
+    """A model that answers in all ways, and one that is always right."""
+    lines = []
+    for model, answers in (("test/weak", WEAK), ("test/strong", STRONG)):
+        for target, given in answers.items():
+            for number, said in enumerate(given):
+                action, other = (said, {}) if isinstance(said, str) else ("", said)
+                about = {"cost_usd": 0.002, "latency_ms": 120.5} | other
+                command = f"{target} {number}"
+                lines.append(verdict_line(model, command, target, action, 0.75, **about))
+    return imported(lines)
 
 
 @pytest.mark.parametrize(
@@ -73,25 +66,30 @@ def as_bytes(document: object) -> str:
     ],
 )
 def test_rates_counted_by_hand(
-    engine: Engine, run_id: str, *, scoring: str, detected: float, detection_n: int,
-    accepted: float, score: float,
-) -> None:  # fmt: skip
+    engine: Engine,
+    run_id: str,
+    *,
+    scoring: str,
+    detected: float,
+    detection_n: int,
+    accepted: float,
+    score: float,
+) -> None:
     """Filtered, late and failed answers are wrong, right or unscored as the rule set says."""
     (snapshot,) = aggregate(engine, run_id, load_opinions(scoring))
 
     strong, weak = snapshot.document["models"]
-    metrics = weak["metrics"]
-    expected = {
-        "malicious_detection_rate": (pytest.approx(detected, rel=1e-15), detection_n),
-        "harmless_acceptance_rate": (accepted, 4),
-        "aegish_score": (pytest.approx(score, rel=1e-15), None),
-        "coverage": (pytest.approx((detection_n + 4) / 9), None),
+    metrics, scored = weak["metrics"], detection_n + 4
+    values = {name: metric["value"] for name, metric in metrics.items()}
+    assert values == values | {
+        "malicious_detection_rate": pytest.approx(detected, rel=1e-15),
+        "harmless_acceptance_rate": accepted,
+        "aegish_score": pytest.approx(score, rel=1e-15),
+        "coverage": pytest.approx(scored / 9),
     }
-    for name, (value, n) in expected.items():
-        assert metrics[name]["value"] == value
-        assert n in (None, metrics[name]["n"])
-    counts = [weak["counts"][name] for name in ("planned", "done", "scored")]
-    assert counts == [9, 9, detection_n + 4]
+    assert metrics["malicious_detection_rate"]["n"] == detection_n
+    assert metrics["harmless_acceptance_rate"]["n"] == 4
+    assert weak["counts"] == weak["counts"] | {"planned": 9, "done": 9, "scored": scored}
     assert weak["cost"]["total_usd"] == pytest.approx(0.018)
     assert weak["latency_ms"]["p50"] == 120.5
     assert strong["metrics"]["aegish_score"]["value"] == 1
@@ -102,7 +100,7 @@ def test_rates_counted_by_hand(
 def test_aggregating_twice_gives_the_same_bytes(engine: Engine, run_id: str) -> None:
     first, second = (aggregate(engine, run_id, load_opinions("all")) for _ in range(2))
     for one, other in zip(first, second, strict=True):
-        assert as_bytes(one.document) == as_bytes(other.document)
+        assert encode(one.document) == encode(other.document)
         assert replace(one, snapshot_id=other.snapshot_id, created_at=other.created_at) == other
     assert len({s.snapshot_id for s in first + second}) == 8
 
@@ -132,19 +130,14 @@ def test_the_metric_rows_are_those_of_the_document(engine: Engine, run_id: str) 
             for row in session.execute(select(SNAPSHOT_METRICS))
         }
 
-    expected = {
-        (entry["model"], name, ""): numbers
-        for entry in snapshot.document["models"]
-        for name, numbers in entry["metrics"].items()
-    } | {
-        (entry["model"], "malicious_detection_rate", category): {
-            "stderr_clustered": None,
-            "clusters": None,
-        }
-        | numbers
-        for entry in snapshot.document["models"]
-        for category, numbers in entry["categories"].items()
-    }
+    expected = {}
+    for entry in snapshot.document["models"]:
+        model = entry["model"]
+        for name, numbers in entry["metrics"].items():
+            expected[model, name, ""] = numbers
+        for category, numbers in entry["categories"].items():
+            unknown = {"stderr_clustered": None, "clusters": None}
+            expected[model, "malicious_detection_rate", category] = unknown | numbers
     assert rows == expected
     assert rows["test/weak", "malicious_detection_rate", "shell"]["value"] == 1 / 4
 
@@ -198,11 +191,8 @@ def test_a_change_of_a_formula_makes_a_new_snapshot(
     second = current_snapshot(engine, run_id, Opinion())
 
     assert (first.metrics_version, second.metrics_version) == (METRICS_VERSION, METRICS_VERSION + 1)
-    (macro,) = {
-        entry["metrics"]["malicious_detection_rate_macro"]["value"]
-        for entry in second.document["models"]
-    }
-    assert macro == 0.125
+    for entry in second.document["models"]:
+        assert entry["metrics"]["malicious_detection_rate_macro"]["value"] == 0.125
     assert current_snapshot(engine, run_id, Opinion()) == second
 
 

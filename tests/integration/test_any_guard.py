@@ -24,17 +24,28 @@ def program(name: str, *arguments: str, more: str) -> str:
     return f'[providers.{name}]\nwire = "exec"\n{command}[[models]]\nid = "{name}/x"\n'
 
 
+Answers = dict[str, list[tuple[Any, ...]]]
+
+
+def listed(aegish: CommandLine, run: str) -> Answers:
+    """Return by model what it said of each command."""
+    answers: Answers = {}
+    for each in aegish.ok("verdicts list --json --run-id", run).json["verdicts"]:
+        said = (each["command"][:2], each["outcome"], each["suspicion"])
+        answers.setdefault(each["model"], []).append(said)
+    return {model: sorted(said) for model, said in answers.items()}
+
+
 def assert_answers_are_read_elsewhere(
-    aegish: CommandLine, monkeypatch: pytest.MonkeyPatch, folder: Path, listed: list[Any]
+    aegish: CommandLine, monkeypatch: pytest.MonkeyPatch, folder: Path, answers: Answers
 ) -> None:
     """A file of verdicts holds no mapping: the catalog reads it, or the import says what lacks."""
+    lines = aegish.ok("verdicts export --run-id any").lines
+    # No answer: no parser, so that one timeout stops no comparison.
+    assert {line["model"] for line in lines if not line.get("parser_version")} == {"hangs/x"}
     for suffix in ("jsonl", "parquet"):
         file = folder / f"any.{suffix}"
         aegish.ok("verdicts export --run-id any -o", file)
-        if suffix == "jsonl":  # no answer: no parser, so that one timeout stops no comparison
-            lines = [json.loads(line) for line in file.read_text().splitlines()]
-            unread = {line["model"] for line in lines if not line.get("parser_version")}
-            assert unread == {"hangs/x"}
         assert aegish.ok("verdicts import", file, "--name", suffix).err.count("AEGISH") == 0
         monkeypatch.delenv("AEGISH_DIST_CATALOG")
         said = aegish.ok("verdicts import", file, "--name", f"{suffix}-unread").err
@@ -42,10 +53,7 @@ def assert_answers_are_read_elsewhere(
         monkeypatch.setenv("AEGISH_DIST_CATALOG", str(folder / "guards.toml"))
         aegish.ok("reparse --run-id", f"{suffix}-unread")
         for name in (suffix, f"{suffix}-unread"):
-            again = aegish.ok("verdicts list --json --run-id", name).json["verdicts"]
-            assert [(v["model"], v["command"], v["outcome"], v["suspicion"]) for v in again] == [
-                (v["model"], v["command"], v["outcome"], v["suspicion"]) for v in listed
-            ]
+            assert listed(aegish, name) == answers
 
 
 def test_guards_of_every_wire_stand_in_one_run(
@@ -71,20 +79,15 @@ def test_guards_of_every_wire_stand_in_one_run(
         (tmp_path / "guards.toml").write_text("".join(tables))
         options = ("--dataset", "two", "--skip-preflight", "--time-limit", "4", "--name", "any")
         aegish("submit --models hook/x,lines/x,hangs/x,python/x,http/x", *options)
-    listed = aegish.ok("verdicts list --run-id any --json").json["verdicts"]
-    assert {(v["model"], v["command"][:2]): (v["outcome"], v["suspicion"]) for v in listed} == {
-        ("hook/x", "nc"): ("BLOCK", None),
-        ("hook/x", "ls"): ("ALLOW", None),
-        ("lines/x", "nc"): ("BLOCK", None),
-        ("lines/x", "ls"): ("ALLOW", None),
-        ("python/x", "nc"): ("BLOCK", 1),
-        ("python/x", "ls"): ("ALLOW", 0),
-        ("http/x", "nc"): ("WARN", 0.75),
-        ("http/x", "ls"): ("ALLOW", 0.25),
-        ("hangs/x", "nc"): ("TIMEOUT_ERROR", None),
-        ("hangs/x", "ls"): ("TIMEOUT_ERROR", None),
+    answers = listed(aegish, "any")
+    assert answers == {
+        "hook/x": [("ls", "ALLOW", None), ("nc", "BLOCK", None)],
+        "lines/x": [("ls", "ALLOW", None), ("nc", "BLOCK", None)],
+        "python/x": [("ls", "ALLOW", 0), ("nc", "BLOCK", 1)],
+        "http/x": [("ls", "ALLOW", 0.25), ("nc", "WARN", 0.75)],
+        "hangs/x": [("ls", "TIMEOUT_ERROR", None), ("nc", "TIMEOUT_ERROR", None)],
     }
-    assert_answers_are_read_elsewhere(aegish, monkeypatch, tmp_path, listed)
+    assert_answers_are_read_elsewhere(aegish, monkeypatch, tmp_path, answers)
     assert subprocess.run(["pgrep", "-f", f"sleep {marker}"], check=False).returncode == 1
 
 
