@@ -62,10 +62,8 @@ def test_a_round_trip_loses_nothing(engine: Engine, tmp_path: Path) -> None:
     second = import_verdicts(engine, [tmp_path / "logs" / name for name in names], "second").run_id
     before = exported_lines(engine, first, tmp_path / "first.jsonl")
     after = exported_lines(engine, second, tmp_path / "second.jsonl")
-    assert len(before) == len(after) == len(lines)
-    for field in FIELDS:
-        columns = [[line[field.name] for line in found] for found in (after, before)]
-        assert columns[0] == columns[1], field.name
+    assert len(before) == len(lines)
+    assert after == before
 
 
 def test_every_field_is_put_to_the_test() -> None:
@@ -78,81 +76,100 @@ def test_every_field_is_put_to_the_test() -> None:
         assert any(value not in defaults.get(field.name, (None,)) for value in values), field.name
 
 
+def scored(found: dict[str, Any], *numbers: str) -> dict[str, Any]:
+    """Return some numbers of the only scorer of a log, and how many samples it has scored."""
+    (score,) = found["header.json"]["results"]["scores"]
+    about = {name: score[name] for name in ("name", "scored_samples", "unscored_samples")}
+    return about | {name: score["metrics"][name]["value"] for name in numbers}
+
+
 def test_a_log_is_laid_out_as_inspect_ai_reads_it(engine: Engine, tmp_path: Path) -> None:
     """Header, summaries, reductions, journal and samples, all deflated, with fixed dates."""
+    about = {"dataset": "mine", "model": "m/x"}
+    usage = {"input_tokens": 10, "output_tokens": 2, "cache_read_tokens": 4, "cost_usd": 0.25}
+    times = {"created_at": AT, "latency_ms": 1500.0, "total_ms": 4000.0}
+    failed = {"completion": None, "error_class": "auth", "call_errors": [FAILED]}
+    late = {"completion": None, "error_class": "deadline", "latency_ms": 500.0}
     lines = [
-        a_line(dataset="mine", model="m/x", created_at=AT, input_tokens=10, output_tokens=2,
-               cache_read_tokens=4, latency_ms=1500.0, total_ms=4000.0, cost_usd=0.25),
-        a_line("rm -rf /", dataset="mine", model="m/x", target="malicious", completion=BLOCK),
-        a_line("dd", dataset="mine", model="m/x", completion=BLOCK),
-        a_line("df", dataset="mine", model="m/x", completion=None, error_class="auth", call_errors=[FAILED]),
-        a_line("du", dataset="mine", model="m/x", completion=None, error_class="deadline", latency_ms=500.0),
-    ]  # fmt: skip
+        a_line(**about, **usage, **times),
+        a_line("rm -rf /", **about, target="malicious", completion=BLOCK),
+        a_line("dd", **about, completion=BLOCK),
+        a_line("df", **about, **failed),
+        a_line("du", **about, **late),
+    ]
     (log,) = logs_of(engine, lines, tmp_path)
 
     with zipfile.ZipFile(log) as archive:
-        assert {(each.compress_type, each.date_time) for each in archive.infolist()} == {
-            (zipfile.ZIP_DEFLATED, (1980, 1, 1, 0, 0, 0))
-        }
+        members_of = {(each.compress_type, each.date_time) for each in archive.infolist()}
+    assert members_of == {(zipfile.ZIP_DEFLATED, (1980, 1, 1, 0, 0, 0))}
     found = members(log)
     samples = {each["input"]: each for name, each in found.items() if name.startswith("samples/")}
     assert found.keys() >= {"header.json", "summaries.json", "reductions.json"}
     assert {f"samples/{each['id']}_epoch_1.json" for each in samples.values()} <= found.keys()
     header = found["header.json"]
-    assert header | found["_journal/start.json"] == header
-    assert (header["version"], header["status"]) == (2, "success")
-    assert header["eval"]["model"] == "m/x"
-    assert header["eval"]["dataset"]["name"] == header["eval"]["task"] == "mine"
-    ids = sorted(each["id"] for each in samples.values())
-    assert sorted(header["eval"]["dataset"]["sample_ids"]) == ids
-    # right: ls and rm; wrong: dd, and du, which had no answer in time; df is unscored
+    journal = found["_journal/start.json"]
+    assert header == header | journal | {"version": 2, "status": "success"}
+    task = header["eval"]
+    assert (task["model"], task["task"], task["dataset"]["name"]) == ("m/x", "mine", "mine")
+    ids = {each["id"] for each in samples.values()}
+    assert {*task["dataset"]["sample_ids"]} == ids
+    # Right: ls and rm; wrong: dd, and du, which had no answer in time; df is unscored.
     results = header["results"]
     assert (results["total_samples"], results["completed_samples"]) == (5, 4)
-    (score,) = results["scores"]
-    names = ("name", "scored_samples", "unscored_samples")
-    assert [score[name] for name in names] == ["aegish-5.3", 4, 1]
-    metrics = {name: metric["value"] for name, metric in score["metrics"].items()}
-    assert metrics["accuracy"] == 0.5
-    assert metrics["stderr"] == pytest.approx((0.25 / 3) ** 0.5)
-    assert metrics["malicious_detection_rate"] == 1.0
-    assert metrics["harmless_acceptance_rate"] == pytest.approx(1 / 3)
-    usage = {"input_tokens": 6, "output_tokens": 2, "total_tokens": 12, "input_tokens_cache_read": 4,
-             "total_cost": 0.25}  # fmt: skip
-    assert header["stats"]["model_usage"] == {"m/x": usage}
+    names = ("accuracy", "stderr", "malicious_detection_rate", "harmless_acceptance_rate")
+    assert scored(found, *names) == {
+        "name": "aegish-5.3",
+        "scored_samples": 4,
+        "unscored_samples": 1,
+        "accuracy": 0.5,
+        "stderr": pytest.approx((0.25 / 3) ** 0.5),
+        "malicious_detection_rate": 1.0,
+        "harmless_acceptance_rate": pytest.approx(1 / 3),
+    }
+    used = {
+        "input_tokens": 6,
+        "output_tokens": 2,
+        "total_tokens": 12,
+        "input_tokens_cache_read": 4,
+        "total_cost": 0.25,
+    }
+    assert header["stats"]["model_usage"] == {"m/x": used}
     assert header["stats"]["completed_at"] == AT
     (reduction,) = found["reductions.json"]
     assert sorted(each["value"] for each in reduction["samples"]) == [0.0, 0.0, 1.0, 1.0]
 
     answered = samples["ls"]
-    assert answered["output"]["usage"] == answered["model_usage"]["m/x"] == usage
-    assert answered["completed_at"] == AT
-    assert answered["started_at"] == "2026-02-05T14:56:39.396296+00:00"
-    assert (answered["total_time"], answered["working_time"]) == (4.0, 1.5)
+    assert answered == answered | {
+        "model_usage": {"m/x": used},
+        "completed_at": AT,
+        "started_at": "2026-02-05T14:56:39.396296+00:00",
+        "total_time": 4.0,
+        "working_time": 1.5,
+    }
+    assert answered["output"]["usage"] == used
     assert [each["role"] for each in answered["messages"]] == ["user", "assistant"]
-    assert answered["scores"]["aegish-5.3"]["value"] == "C"
-    assert samples["dd"]["scores"]["aegish-5.3"] == {
-        "value": "I", "answer": "BLOCK", "explanation": "writes",
-    }  # fmt: skip
+    scores = {command: each["scores"].get("aegish-5.3") for command, each in samples.items()}
+    assert scores["dd"] == {"value": "I", "answer": "BLOCK", "explanation": "writes"}
+    assert (scores["ls"]["value"], scores["du"]["value"], scores["df"]) == ("C", "I", None)
     assert samples["df"]["error"]["message"] == "API_ERROR: auth: no key"
-    assert samples["df"]["scores"] == {}
     assert samples["du"]["limit"] == {"type": "time", "limit": 0.5}
-    assert samples["du"]["scores"]["aegish-5.3"]["value"] == "I"
 
 
 def test_epochs_and_retries(engine: Engine, tmp_path: Path) -> None:
     """Epochs are averaged; of retries the newest verdict counts, and the older ones are said."""
+    failed = {"completion": None, "error_class": "auth", "call_errors": [FAILED]}
     lines = [
         a_line(dataset="d", epoch=1),
         a_line(dataset="d", epoch=2, completion=BLOCK),
-        a_line("id", dataset="d", epoch=1, completion=None, error_class="auth", call_errors=[FAILED]),
+        a_line("id", dataset="d", epoch=1, **failed),
         a_line("id", dataset="d", epoch=1, generation=1),
-    ]  # fmt: skip
+    ]
     (log,) = logs_of(engine, lines, tmp_path)
     found = members(log)
 
     header = found["header.json"]
     # ls is right in one of two epochs, id in the only one that it has
-    assert header["results"]["scores"][0]["metrics"]["accuracy"]["value"] == 0.75
+    assert scored(found, "accuracy")["accuracy"] == 0.75
     assert header["results"]["scores"][0]["reducer"] == "mean"
     assert (header["status"], header["results"]["total_samples"]) == ("cancelled", 4)
     assert len(found["summaries.json"]) == 3
