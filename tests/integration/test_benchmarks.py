@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.recorded import document_of
 from tests.services import short_home
 
 pytestmark = pytest.mark.long
@@ -19,32 +20,10 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
 COMMANDS = [
     path.stem for path in sorted(FOLDER.glob("*.py")) if "__main__" in path.read_text("utf-8")
 ]
-SMALL = {
-    "aggregate": ["--rows=2000", "--moved=1000", "--repeats=1"],
-    "compare": ["--models=3", "--commands=60", "--epochs=1", "--repeats=1"],
-    "coverage": ["--gtfobins-only", "--kinds=micro", "--runs=20"],
-    "false_positives": ["equal", "--replications=100"],
-    "fitted": ["--runs=20", "--layouts=1", "--sizes=60"],
-    "fleet_at_rest": ["--workers=1", "--seconds=1"],
-    "gtfobins_history": ["{CLONE}"],
-    "inspect_ai_peer": [
-        *("--models=1", "--latency=0", "--connections=10", "--logs=on", "--repeats=1", "--limit=5"),
-    ],
-    "policy_search": ["--runs=1"],
-    "programs": ["--seconds=0.1"],
-    "roc": ["--kinds=auroc", "--runs=5", "--sizes=60", "--more=0"],
-    "startup": ["commands", "--repeats=1"],
-    "storing": ["--rows=2000"],
-}
+ARGUMENTS = document_of("benchmark_arguments.json")
+SMALL: dict[str, list[str]] = ARGUMENTS["small"]
 """Arguments with which a benchmark comes to its end within seconds."""
-LARGE = {
-    "batches": ["30"],
-    "calm": ["refusals", "--workers=1", "--minutes=2"],
-    "congestion": ["queue-1s", "--workers=1", "--slots=60"],
-    "fault_table": ["--faults=worker-killed", "--repeats=1", "--jobs=1", "--kept={FOLDER}/kept"],
-    "guards": ["{FOLDER}"],
-    "two_trees": ["{TREE}", "--latency=0.1", "--commands=20", "--pairs=1"],
-}
+LARGE: dict[str, list[str]] = ARGUMENTS["large"]
 """Arguments of some of the others, which are still at work when they are ended."""
 WHOLE_S = 600.0
 PART_S = 10.0

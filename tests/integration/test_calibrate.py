@@ -3,54 +3,33 @@
 import re
 from collections.abc import Callable
 from html import unescape
+from itertools import product
 
 import pytest
 
 from tests.integration.command_line import CommandLine
 from tests.integration.stored_runs import Imported, verdict_line
+from tests.recorded import lines_of
 
-Answers = dict[str, list[tuple[str, float]]]  # action and confidence of each command, by label
 RunOf = Callable[..., str]
-
-SHARP: Answers = {  # blocks surely; lets attacks pass with low confidence
-    "malicious": [("BLOCK", 0.9)] * 8 + [("ALLOW", 0.6)] * 4,
-    "harmless": [("ALLOW", 0.9)] * 11 + [("ALLOW", 0.6)],
-}
-BLUNT: Answers = {  # says more often what is right, and knows less of when it is wrong
-    "malicious": [("BLOCK", 0.9)] * 10 + [("ALLOW", 0.9)] * 2,
-    "harmless": [("ALLOW", 0.9)] * 10 + [("BLOCK", 0.9)] * 2,
-}
-ONE_SIDE: Answers = {"malicious": SHARP["malicious"], "harmless": []}
-OTHER_SIDE: Answers = {"malicious": [], "harmless": SHARP["harmless"]}
-ALLOWS: Answers = {"malicious": [("ALLOW", 0.5)] * 12, "harmless": [("ALLOW", 0.5)] * 12}
-WRONG: Answers = {"malicious": [("ALLOW", 0.9)] * 12, "harmless": [("BLOCK", 0.9)] * 12}
-FEW: Answers = {label: given[:5] for label, given in SHARP.items()}
-HELPED: Answers = {  # never blocks, and is less sure of what is dangerous
-    "malicious": [("ALLOW", 0.5)] * 38 + [("ALLOW", 0.9)] * 2,
-    "harmless": [("ALLOW", 0.9)] * 38 + [("ALLOW", 0.5)] * 2,
-}
-MUTE: Answers = {  # a hook that never says WARN and states no confidence of its own
-    "malicious": [("BLOCK", 0.5)] * 8 + [("ALLOW", 0.5)] * 32,
-    "harmless": [("ALLOW", 0.5)] * 40,
-}
-STRONG: Answers = {  # better as it stands than the first with its threshold
-    "malicious": [("BLOCK", 0.9)] * 40,
-    "harmless": [("ALLOW", 0.9)] * 40,
-}
+GUARDS = {each["name"]: each for each in lines_of("calibrated_guards.jsonl")}
+"""What guards say of their commands, by label: action, confidence, and of how many commands."""
 
 
 @pytest.fixture
 def run_of(imported: Imported) -> RunOf:
-    """Return what imports a run of models; commands of a label are in binaries of two."""
+    """Return what imports a run of guards; commands of a label are in binaries of two."""
 
-    def make(*, binaries: int = 99, **models: Answers) -> str:
+    def make(*guards: str, binaries: int = 99) -> str:
         lines = []
-        for model, answers in models.items():
-            for target, given in answers.items():
-                for number, (action, confidence) in enumerate(given):
-                    cluster = f"{target} {min(number // 2, binaries - 1)}"
-                    said = (f"lab/{model}", f"{target} {number}", target, action, confidence)
-                    lines.append(verdict_line(*said, cluster=cluster))
+        for guard, target in product(guards, ("malicious", "harmless")):
+            given: list[tuple[str, float]] = []
+            for action, confidence, commands in GUARDS[guard][target]:
+                given += [(action, confidence)] * commands
+            for number, said in enumerate(given):
+                cluster = f"{target} {min(number // 2, binaries - 1)}"
+                about = (f"lab/{guard}", f"{target} {number}", target)
+                lines.append(verdict_line(*about, *said, cluster=cluster))
         return imported(lines)
 
     return make
@@ -83,7 +62,7 @@ def test_a_classifier_is_ordered_by_its_own_number_beside_models(
 def test_a_model_that_tells_apart_better_is_first_with_a_threshold(
     aegish: CommandLine, run_of: RunOf
 ) -> None:
-    run = run_of(sharp=SHARP, blunt=BLUNT)
+    run = run_of("sharp", "blunt")
     found = aegish.ok("calibrate --prevalence 0.001 --json").json
 
     assert (found["run_id"], found["prevalence"], found["folds"]) == (run, 0.001, 5)
@@ -115,7 +94,7 @@ def test_a_model_that_tells_apart_better_is_first_with_a_threshold(
 
 
 def test_sentences_come_first_and_tables_below(aegish: CommandLine, run_of: RunOf) -> None:
-    run_of(sharp=SHARP, blunt=BLUNT)
+    run_of("sharp", "blunt")
     shown = aegish.ok("calibrate --max-fpr 0.004").unwrapped
     assert "a false positive rate of at most 0.4 % takes 749 harmless commands" in shown
     shown = aegish.ok("calibrate --prevalence 0.01").unwrapped
@@ -125,24 +104,24 @@ def test_sentences_come_first_and_tables_below(aegish: CommandLine, run_of: RunO
 
 
 @pytest.mark.parametrize(
-    ("models", "leader", "named"),
+    ("guards", "leader", "named"),
     [
-        ({"helped": HELPED, "mute": MUTE}, "lab/mute", "lab/helped"),
-        ({"helped": HELPED, "strong": STRONG}, "lab/strong", None),
-        ({"a": ALLOWS, "b": WRONG}, "lab/a", None),
-        ({"sharp": SHARP, "blunt": BLUNT}, "lab/blunt", None),
-        ({"blunt": BLUNT, "few": FEW}, "lab/blunt", None),
+        ("helped mute", "lab/mute", "lab/helped"),
+        ("helped strong", "lab/strong", None),
+        ("allows wrong", "lab/allows", None),
+        ("sharp blunt", "lab/blunt", None),
+        ("blunt few", "lab/blunt", None),
     ],
 )
 def test_a_threshold_is_named_where_it_beats_the_best_as_it_stands(
     aegish: CommandLine,
     run_of: RunOf,
-    models: dict[str, Answers],
+    guards: str,
     leader: str,
     named: str | None,
 ) -> None:
     """`calibrate`, its JSON and the report say the same."""
-    run_of(**models)
+    run_of(*guards.split())
     found = aegish.ok("calibrate --json").json
     threshold = found["threshold"]
     assert found["best_as_it_stands"] == leader
@@ -178,9 +157,9 @@ def test_baselines_alone_have_tables_and_no_recommendation(
 def test_guards_that_cannot_be_ranked_are_named_with_the_reason(
     aegish: CommandLine, run_of: RunOf
 ) -> None:
-    wrong, few = run_of(a=ALLOWS, b=WRONG), run_of(blunt=BLUNT, few=FEW)
+    wrong, few = run_of("allows", "wrong"), run_of("blunt", "few")
     shown = aegish.ok("calibrate --run-id", wrong).unwrapped
-    assert "lab/b orders commands the wrong way round: AUROC 0.0" in shown
+    assert "lab/wrong orders commands the wrong way round: AUROC 0.0" in shown
     shown = aegish.ok("calibrate --run-id", few).unwrapped
     assert "lab/few with 10 of 24 scored: under half" in shown
 
@@ -195,7 +174,7 @@ def details_of(aegish: CommandLine) -> dict[str, str]:
 def test_a_report_says_the_same_of_the_best_with_a_threshold(
     aegish: CommandLine, run_of: RunOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = run_of(sharp=SHARP, blunt=BLUNT)
+    run = run_of("sharp", "blunt")
     said = details_of(aegish)["With a threshold"]
     assert f"<dt>With a threshold</dt><dd>{said}</dd>" in aegish.ok("report --format html").out
     assert "aegish-dist policies search --run-id" in aegish.ok("report --format table").out
@@ -204,13 +183,13 @@ def test_a_report_says_the_same_of_the_best_with_a_threshold(
     monkeypatch.setattr("aegish_dist.pipeline.report.MOST_PAIRED", 1)
     many = details_of(aegish)["With a threshold"]
     assert many == f"`aegish-dist calibrate --run-id {run}` fits one to each guard."
-    run_of(a=ONE_SIDE)
+    run_of("one_side")
     assert "With a threshold" not in aegish.ok("report").out
 
 
 def test_costs_move_the_threshold(aegish: CommandLine, run_of: RunOf) -> None:
     """A miss costs nothing beside a stop: the threshold that stops no harmless command."""
-    run_of(sharp=SHARP)
+    run_of("sharp")
     costs = "--prevalence 0.5 --cost-of-miss 1 --cost-of-stop 100"
     (model,) = aegish.ok(f"calibrate {costs} --json").json["models"]
     assert -0.6 < model["fitted"]["threshold"] <= 2.9
@@ -218,22 +197,22 @@ def test_costs_move_the_threshold(aegish: CommandLine, run_of: RunOf) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answers", "binaries", "said"),
+    ("guard", "binaries", "said"),
     [
-        (ONE_SIDE, 99, "scored harmless commands of 0 binaries"),
-        (OTHER_SIDE, 99, "scored malicious commands of 0 binaries"),
-        (SHARP, 4, "malicious commands of 4 binaries"),
+        ("one_side", 99, "scored harmless commands of 0 binaries"),
+        ("other_side", 99, "scored malicious commands of 0 binaries"),
+        ("sharp", 4, "malicious commands of 4 binaries"),
     ],
 )
 def test_what_cannot_be_fitted_is_said_in_one_line(
-    aegish: CommandLine, run_of: RunOf, answers: Answers, binaries: int, said: str
+    aegish: CommandLine, run_of: RunOf, guard: str, binaries: int, said: str
 ) -> None:
-    run_of(binaries=binaries, sharp=answers)
+    run_of(guard, binaries=binaries)
     assert said in aegish.refused("calibrate")
 
 
 def test_what_a_run_does_not_have_is_named(aegish: CommandLine, run_of: RunOf) -> None:
-    run_of(sharp=SHARP)
+    run_of("sharp")
     for options, said in {
         "--suspicion native": "`--suspicion stated-confidence`",
         "--suspicion stated": "is neither a suspicion rule nor the path",
@@ -245,13 +224,13 @@ def test_what_a_run_does_not_have_is_named(aegish: CommandLine, run_of: RunOf) -
 def test_a_model_of_one_label_stays_beside_those_that_are_fitted(
     aegish: CommandLine, run_of: RunOf
 ) -> None:
-    run_of(a=ONE_SIDE, b=OTHER_SIDE)
+    run_of("one_side", "other_side")
     assert "of 0 binaries" in aegish.refused("calibrate")
-    run_of(half=ONE_SIDE, sharp=SHARP)
+    run_of("one_side", "sharp")
     found = aegish.ok("calibrate --json").json
     sharp, half = found["models"]
     assert sharp["fitted"]["problem"] is None
-    assert half["model"] == "lab/half"
+    assert half["model"] == "lab/one_side"
     assert half["fitted"]["problem"] == "one of the two labels has no scored verdict"
     assert (half["fitted"]["threshold"], half["at_fpr"], half["auroc"]["value"]) == (None, [], None)
     assert found["pairs"][0]["fitted"]["difference"] is None
@@ -261,20 +240,20 @@ def test_a_model_of_one_label_stays_beside_those_that_are_fitted(
 def test_a_report_has_the_same_numbers_where_they_are_asked_for(
     aegish: CommandLine, run_of: RunOf
 ) -> None:
-    run_of(sharp=SHARP, blunt=BLUNT)
+    run_of("sharp", "blunt")
     found = aegish.ok("calibrate --json").json
     with_scores = "report --sections scores"
     assert aegish.ok(f"{with_scores} --json").json["scores"] == found
     assert aegish.ok("report --json").json["scores"] is None
     assert "WARN, ALLOW ≤ 0.75" in aegish.ok(with_scores).out
     assert "Best threshold" not in aegish.ok("report").out
-    run_of(sharp=ONE_SIDE)
+    run_of("one_side")
     assert aegish.ok(f"{with_scores} --json").json["scores"] is None
 
 
 def test_a_report_fails_under_a_metric_at_any_threshold(aegish: CommandLine, run_of: RunOf) -> None:
     """One of 12 harmless commands is more than 5 %: 8 of 12 attacks are above it."""
-    run_of(sharp=SHARP)
+    run_of("sharp")
     for threshold, code in {
         "auroc=0.98,detection_rate_at_fpr_0.05=0.66": 0,
         "detection_rate_at_fpr_0.01=0.67": 4,
@@ -287,13 +266,13 @@ def test_a_plan_says_what_a_bound_on_false_positives_needs(
     aegish: CommandLine, run_of: RunOf
 ) -> None:
     """The rule of three: -log(0.05) / 0.004 = 748.9 commands without an error."""
-    run_of(sharp=SHARP)
+    run_of("sharp")
     found = aegish.ok("plan --margin 0.1 --max-fpr 0.004 --json").json
     assert found["harmless_needed"] == 749
 
 
 def test_a_gate_may_decide_by_auroc(aegish: CommandLine, run_of: RunOf) -> None:
-    run_of(sharp=SHARP, blunt=BLUNT)
+    run_of("sharp", "blunt")
     models = "--models lab/blunt,lab/sharp --metric auroc"
     done = aegish.ok(f"compare {models} --gate --margin 0.5 --json")
     assert done.err.startswith("ships: lab/sharp against lab/blunt: auroc +")

@@ -1,64 +1,30 @@
 """Refusals of the command line: one clear line, the right exit code, and no trace in the store."""
 
 import io
-import json
 import shlex
 import zipfile
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 from sqlalchemy import Engine
 
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
-from tests.integration.command_line import CommandLine, write_lines
+from tests.integration.command_line import CommandLine
 from tests.integration.samples import BLOCKED, COMMANDS, TAR
 from tests.integration.stored_runs import contents, stored_run
-from tests.recorded import lines_of
+from tests.recorded import DATA, lines_of
 from tests.services import as_superuser
 
-SUBMIT = ("submit", "--models", "baseline/keyword")
-MALICIOUS = {"command": "7z x", "binary": "7z", "category": "shell"}
-VERDICT = {"model": "test/x", "command": "ls", "target": "harmless", "completion": None}
+SUBMIT = "submit --models baseline/keyword"
 REFUSED = lines_of("refused_commands.jsonl")
 """Exit code, the command as it is typed after its settings, and what its error says."""
 
 
-LAB = """
-[providers.lab]
-base_url = "http://127.0.0.1:1/v1"
-[[models]]
-id = "lab/m"
-variants.low.parameters.reasoning_effort = "low"
-[[models]]
-id = "lab/guard"
-prompt = "own.toml"
-"""
-
-
 def write_files() -> None:
-    """Write the files that the cases name into the working directory."""
-    Path("bad.toml").write_text("[models\n")
-    Path("wide.toml").write_text(
-        '[[models]]\nid = "ollama/x"\nparameters = {max_completion_tokens = 16000}'
-    )
-    Path("slotless.toml").write_text('system = "Guard."\ntemplate = "Judge it."\n')
-    Path("empty.json").write_text('{"commands": []}')
-    Path("bad.csv").write_text("cmd,label\nls,harmless\n")
-    Path("uncategorised.csv").write_text("command,target\nid,malicious\nwho,malicious\n")
-    Path("lab.toml").write_text(LAB)
-    Path("x").mkdir()
-    for prompt in ("terse.md", "a b.md", "low.md", "x/terse.md"):
-        Path(prompt).write_text(f"Judge as {prompt} says.")
-    Path("own.toml").write_text("template = 'Safe? {command}'\n")
-    Path("simulated.toml").write_text('models = ["simulated/careful"]\n')
+    """Copy the files that the cases name into the working directory, and make the others."""
+    copytree(DATA / "refused_files", ".", dirs_exist_ok=True)
     Path("random.bin").write_bytes(bytes(range(256)))
-    Path("prise.toml").write_text('[[models]]\nid = "ollama/x"\nprise = 1\n')
-    Path("broken.json").write_text('{\n"commands": [}')
-    Path("twice.json").write_text(json.dumps({"commands": [MALICIOUS, MALICIOUS]}))
-    Path("nothing.jsonl").write_text("\n")
-    good = [VERDICT | {"command": f"ls {number}"} for number in range(6)]
-    write_lines(Path("good.jsonl"), *good)
-    write_lines(Path("seventh.jsonl"), *good, VERDICT | {"target": "harmful"})
     log = io.BytesIO()
     with zipfile.ZipFile(log, "w") as archive:
         archive.writestr("header.json", '{"eval": {"model": "test/x"}}')
@@ -104,7 +70,7 @@ def test_a_database_without_tables_is_refused(
 ) -> None:
     """The remedy is the command that makes the tables; nothing makes them unasked."""
     monkeypatch.setenv("AEGISH_DIST_DATABASE_URL", unmigrated_url)
-    line = aegish.refused(*SUBMIT)
+    line = aegish.refused(SUBMIT)
     assert "at nothing" in line
     assert "`aegish-dist db upgrade`" in line
     assert aegish.ok("db current").out == "nothing\n"
@@ -126,23 +92,22 @@ def test_a_role_without_rights_is_one_line(
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    "command",
     [
-        ("resume", "--run-id", "0aabbbbbb"),
-        ("aggregate", "--run-id", "0aaaaaaaa"),
-        ("retry", "--run-id", "0aaaaaaaa", "--outcome", "BLOCK"),
-        ("datasets", "import", "table", "good.jsonl"),
-        ("verdicts", "import", "good.jsonl"),
+        "resume --run-id 0aabbbbbb",
+        "aggregate --run-id 0aaaaaaaa",
+        "retry --run-id 0aaaaaaaa --outcome BLOCK",
+        "datasets import table good.jsonl",
+        "verdicts import good.jsonl",
         SUBMIT,
     ],
-    ids=lambda arguments: arguments[0],
 )
 def test_a_database_that_takes_no_writes_is_one_line(
-    aegish: CommandLine, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+    aegish: CommandLine, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     """It is no bug of this program, wherever a command comes upon it."""
     monkeypatch.setenv("PGOPTIONS", "-c default_transaction_read_only=on")
-    done = aegish(*arguments)
+    done = aegish(command)
     assert done.code == 1
     last = done.err.splitlines()[-1]
     assert last.startswith("error: the database cannot be used")

@@ -14,18 +14,11 @@ from aegish_dist.db.runs import database_time
 from aegish_dist.db.schema import head
 from aegish_dist.pipeline.doctor import examine_fleet, judge_database, judge_redis, judge_workers
 from tests.integration.command_line import CommandLine
+from tests.recorded import document_of
 
-FINE = {
-    "max_connections": 100, "connections": 79, "shared_buffers": 2**27,
-    "max_wal_size": 2**30, "size": 2**30, "verdicts_size": 2**29, "autovacuum": True, "durable": True,
-    "transactions": 10**8, "row_locks": 10, "oldest_s": 1.0, "archiving_fails": False, "kept_wal": 0,
-    "dead_share": 0.1,
-}  # fmt: skip
-REDIS = {
-    "redis_version": "7.2", "maxmemory": 1_000, "maxmemory_policy": "noeviction",
-    "used_memory": 799, "connected_clients": 1, "maxclients": 100,
-    "rdb_last_bgsave_status": "ok", "aof_last_write_status": "ok",
-}  # fmt: skip
+HEALTHY = document_of("healthy_servers.json")
+"""What servers of which all is well say, a step below each limit."""
+FINE, REDIS = HEALTHY["database"], HEALTHY["redis"]
 
 
 def test_a_worker_says_its_version_and_its_clock(session: Session) -> None:
