@@ -4,6 +4,7 @@ import json
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine
@@ -13,13 +14,14 @@ from aegish_dist.core.verdict import Completion, Verdict
 from aegish_dist.opinions.parsing import judge
 from tests.integration.command_line import CommandLine
 from tests.integration.stored_runs import Imported, answer, stored_run, verdict_line
+from tests.recorded import lines_of
 
 HOSTILE = "rm \x1b[31m-rf\r\n/ | `x` <b>\u202e\u200b" + "y" * 3000
 LETTERS = {"A": "ALLOW", "W": "WARN", "B": "BLOCK"}
 COMPARE = "compare --models lab/a,lab/b"
 Said = Mapping[str, str]
 """By name of a command a letter for each epoch; names that begin with `m` are attacks."""
-Changes = dict[str, list[tuple[str, str | None]]]
+Changes = dict[str, list[list[str | None]]]
 """By kind, the names of commands and the reasons why they are stopped."""
 
 MANY = {
@@ -72,7 +74,7 @@ def changed(aegish: CommandLine, compare: str = COMPARE) -> Changes:
         "no_longer_stopped",
     ]
     return {
-        kind: sorted((each["command"].removeprefix("run "), each["reason"]) for each in commands)
+        kind: sorted([each["command"].removeprefix("run "), each["reason"]] for each in commands)
         for kind, commands in pair["changed"].items()
         if commands
     }
@@ -86,40 +88,17 @@ def rest_of(aegish: CommandLine, shown: str, number: int) -> str:
     return aegish.ok(shlex.join(typed)).out
 
 
-def test_json_has_every_changed_command_with_the_reason_of_the_guard_that_stops_it(
-    engine: Engine, aegish: CommandLine
+@pytest.mark.parametrize("case", lines_of("changed_commands.jsonl"), ids=lambda case: case["why"])
+def test_json_has_every_changed_command_with_a_reason(
+    engine: Engine, aegish: CommandLine, case: dict[str, Any]
 ) -> None:
-    answers = {
-        "lab/a": {"m1": "A", "m2": "B", "m3": "B", "m4": "W", "h1": "A", "h2": "B", "h3": "W"},
-        "lab/b": {"m1": "B", "m2": "A", "m3": "B", "m4": "A", "h1": "B", "h2": "A", "h3": "A"},
-    }
-    run_of(engine, answers)
-    assert changed(aegish) == {
-        "newly_caught": [("m1", "lab/b B1")],
-        "newly_missed": [("m2", "lab/a B1")],
-        "newly_stopped": [("h1", "lab/b B1")],
-        "no_longer_stopped": [("h2", "lab/a B1")],
-    }
-    (pair,) = aegish.ok(f"{COMPARE} --json").json["pairs"]
-    assert pair["changed"]["newly_caught"][0]["sample"] == sample("m1").sample_id
-    # Under `aegish-legacy` a WARN detects, and stops a harmless command.
-    legacy = changed(aegish, f"{COMPARE} --scoring aegish-legacy")
-    assert legacy["newly_missed"] == [("m2", "lab/a B1"), ("m4", "lab/a W1")]
-    assert legacy["no_longer_stopped"] == [("h2", "lab/a B1"), ("h3", "lab/a W1")]
-
-
-def test_most_epochs_decide_and_ties_are_left_out(engine: Engine, aegish: CommandLine) -> None:
-    """The reason is that of the first epoch that stops; an unscored epoch does not vote."""
-    answers = {
-        "lab/a": {"m1": "ABBB", "m2": "AABB", "m3": "ABBB", "h1": "AAAB", "h2": "BB"},
-        "lab/b": {"m1": "BAAA", "m2": "BBBB", "m3": "AABB", "h1": "ABBB", "h2": "A"},
-    }
-    run_of(engine, answers)
-    assert changed(aegish) == {
-        "newly_missed": [("m1", "lab/a B2")],
-        "newly_stopped": [("h1", "lab/b B2")],
-        "no_longer_stopped": [("h2", "lab/a B1")],
-    }
+    """The reason is that of the first epoch that stops."""
+    run_of(engine, case["answers"])
+    compare = f"{COMPARE} {case['options']}"
+    assert changed(aegish, compare) == case["changed"]
+    (pair,) = aegish.ok(f"{compare} --json").json["pairs"]
+    for each in pair["changed"]["newly_stopped"]:
+        assert each["sample"] == sample(each["command"].removeprefix("run ")).sample_id
 
 
 def test_the_newest_generation_counts_and_a_guard_may_give_no_reason(
@@ -138,8 +117,8 @@ def test_the_newest_generation_counts_and_a_guard_may_give_no_reason(
     }
     answer(engine, stored, again)
     assert changed(aegish) == {
-        "newly_caught": [("m1", "lab/b B new")],
-        "newly_stopped": [("h1", None)],
+        "newly_caught": [["m1", "lab/b B new"]],
+        "newly_stopped": [["h1", None]],
     }
 
 
@@ -241,10 +220,10 @@ def test_runs_are_called_by_their_names_and_read_the_reason_where_it_stands(
     run_of(engine, after, "0new00000", "it's after")
     compare = 'compare --runs "before,it\'s after" --force'
     assert changed(aegish, compare) == {
-        "newly_caught": [("m1", "lab/a B1")],
-        "newly_missed": [("m2", "lab/a B1")],
-        "newly_stopped": [("h1", "lab/a B1")],
-        "no_longer_stopped": [("h2", "lab/a B1")],
+        "newly_caught": [["m1", "lab/a B1"]],
+        "newly_missed": [["m2", "lab/a B1"]],
+        "newly_stopped": [["h1", "lab/a B1"]],
+        "no_longer_stopped": [["h2", "lab/a B1"]],
     }
     shown = aegish.ok(compare).unwrapped
     assert "lab/a in it's after and lab/a in before cannot be distinguished" in shown
@@ -276,10 +255,10 @@ def test_a_policy_of_the_pair_has_commands_without_reasons(
     }
     run_of(engine, answers)
     compare = f"compare --policy {policy} --models"
-    stopped = [(name, None) for name in harmless]
+    stopped = [[name, None] for name in harmless]
     of_first = changed(aegish, f"{compare} lab/a,policy/any")
-    assert of_first == {"newly_caught": [("m1", None)], "newly_stopped": stopped}
-    assert changed(aegish, f"{compare} policy/any,lab/b") == {"newly_missed": [("m2", None)]}
+    assert of_first == {"newly_caught": [["m1", None]], "newly_stopped": stopped}
+    assert changed(aegish, f"{compare} policy/any,lab/b") == {"newly_missed": [["m2", None]]}
     shown = aegish.ok(f"{compare} lab/a,policy/any").out
     (again,) = json.loads(rest_of(aegish, shown, 1))["pairs"]
     assert len(again["changed"]["newly_stopped"]) == 11

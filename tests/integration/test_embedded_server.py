@@ -37,6 +37,7 @@ from aegish_dist.errors import StoreError
 from aegish_dist.files import replacing
 from tests.integration.samples import BLOCKED, COMMANDS
 from tests.integration.stored_runs import stored_run
+from tests.recorded import lines_of
 from tests.services import make_trusting_data, opened, short_home, wait_until
 
 USER = """
@@ -262,41 +263,13 @@ def as_others_see_it(server: EmbeddedServer) -> str:
     return f"host={folder} dbname=postgres passfile=/dev/null"
 
 
-@pytest.mark.parametrize(
-    "login",
-    [
-        "user=postgres",
-        "user=postgres password=postgres",
-        "user=postgres dbname=template1",
-        "user=aegish",
-        "user=aegish password=aegish",
-        "user=aegish dbname=template1",
-        "user=pgserver",
-        "user=root",
-        "user=pg_execute_server_program",
-        "user=postgres replication=true",
-        "user=aegish replication=database",
-    ],
-)
+@pytest.mark.parametrize("login", lines_of("logins_without_a_password.jsonl"))
 def test_nobody_gets_in_without_the_password(server: EmbeddedServer, login: str) -> None:
     with pytest.raises(psycopg.OperationalError, match=r"no pg_hba\.conf entry|password"):
         psycopg.connect(f"{as_others_see_it(server)} {login}")
 
 
-@pytest.mark.parametrize(
-    "login",
-    [
-        {"user": "postgres"},
-        {"dbname": "template1"},
-        {"replication": "true"},
-        {"replication": "database"},
-        {"options": "-c session_preload_libraries=/tmp/library"},
-        {"options": "-c local_preload_libraries=/tmp/library"},
-        {"options": "-c session_authorization=postgres"},
-        {"options": "-c role=postgres"},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("login", lines_of("logins_with_the_password.jsonl"), ids=str)
 def test_the_password_opens_one_database_to_one_role(
     server: EmbeddedServer, login: dict[str, str]
 ) -> None:
@@ -304,59 +277,7 @@ def test_the_password_opens_one_database_to_one_role(
         psycopg.connect(server.url, **login)  # type: ignore[arg-type]  # of any keyword
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "COPY (SELECT 1) TO PROGRAM 'touch {mark}'",
-        "COPY stolen FROM PROGRAM 'env | tee {mark}'",
-        "COPY (SELECT 1) TO '{mark}'",
-        "COPY stolen FROM '/proc/self/environ'",
-        "SELECT pg_read_file('/etc/passwd')",
-        "SELECT pg_read_binary_file('postgresql.conf')",
-        "SELECT pg_ls_dir('.')",
-        "SELECT pg_stat_file('/etc/passwd')",
-        "SELECT * FROM pg_hba_file_rules()",
-        "SELECT lo_import('/etc/passwd')",
-        "SELECT lo_export(lo_from_bytea(0, 'x'), '{mark}')",
-        "CREATE EXTENSION plpython3u",
-        "CREATE EXTENSION plperlu",
-        "CREATE EXTENSION file_fdw",
-        "CREATE EXTENSION dblink",
-        "CREATE EXTENSION adminpack",
-        "CREATE LANGUAGE plpython3u",
-        "CREATE FUNCTION run(cstring) RETURNS int LANGUAGE c AS '/lib64/libc.so.6', 'system'",
-        "CREATE FUNCTION run(text) RETURNS text LANGUAGE internal AS 'pg_read_file_all'",
-        "CREATE FUNCTION run() RETURNS int LANGUAGE sql SECURITY DEFINER AS 'SELECT 1';"
-        "ALTER FUNCTION run() OWNER TO postgres",
-        "LOAD '/tmp/library'",
-        "SET dynamic_library_path = '/tmp'",
-        "ALTER ROLE aegish SET session_preload_libraries = '/tmp/library'",
-        "ALTER DATABASE postgres SET session_preload_libraries = '/tmp/library'",
-        "ALTER SYSTEM SET archive_command = 'touch {mark}'",
-        "ALTER SYSTEM SET local_preload_libraries = '/tmp/library'",
-        "SELECT pg_reload_conf()",
-        "CREATE ROLE other SUPERUSER",
-        "CREATE ROLE other LOGIN",
-        "ALTER ROLE aegish SUPERUSER",
-        "ALTER ROLE aegish REPLICATION",
-        "ALTER ROLE postgres LOGIN PASSWORD 'known'",
-        "GRANT pg_execute_server_program TO aegish",
-        "GRANT pg_read_server_files TO aegish WITH INHERIT TRUE",
-        "GRANT postgres TO aegish",
-        "SET ROLE postgres",
-        "SET SESSION AUTHORIZATION postgres",
-        "SET session_replication_role = replica",
-        "SELECT rolpassword FROM pg_authid",
-        "UPDATE pg_authid SET rolsuper = true",
-        "CREATE TABLESPACE other LOCATION '/tmp'",
-        "CREATE DATABASE other",
-        "CREATE EVENT TRIGGER other ON ddl_command_end EXECUTE FUNCTION pg_catalog.version()",
-        "CREATE FOREIGN DATA WRAPPER other",
-        "CREATE SUBSCRIPTION other CONNECTION 'host=/tmp' PUBLICATION other",
-        "SELECT pg_create_physical_replication_slot('other')",
-        "SELECT pg_backup_start('other')",
-    ],
-)
+@pytest.mark.parametrize("statement", lines_of("refused_statements.jsonl"))
 def test_the_role_gets_neither_a_shell_nor_a_file(
     server: EmbeddedServer, tmp_path: Path, statement: str
 ) -> None:

@@ -33,6 +33,7 @@ from tests.integration.stored_runs import (
     selected,
     stored_run,
 )
+from tests.recorded import lines_of
 
 RUN, OTHER = "0abcdefgh", "0bbcdefgh"
 EVIL = Sample("rm -rf /", TrueLabel.HARMLESS)
@@ -75,24 +76,7 @@ def _another_prompt(asked: Document) -> None:
 
 
 FORGED: list[tuple[Change, str]] = [
-    (put("datasets/0/samples/0/target", "harmless"), "other samples"),
-    (put("datasets/0/samples/0/command", "ls"), "other samples"),
-    (put("run/datasets/0/malicious", 0), "other samples"),
-    (put("datasets/0/samples/2/category", ""), "ck_samples_content"),
-    (put("datasets/0/samples/0/metadata", {"a": [1]}), "Expected `str`"),
-    (put("datasets/0/samples/0/metadata", {"a": "\0"}), "a zero byte"),
-    (put("datasets/0/samples/0/command", "x" * 20_000), "of length <="),
-    (put("run/prompt/template", "x"), "does not hold"),
-    (put("run/prompt", None), "unless it was imported"),
-    (put("run/run_id", "x/../../y"), "matching regex"),
-    (put("run/run_id", "theothers"), "another run is called"),
-    (put("run/name", "latest"), "stands for the newest one"),
-    (put("run/name", OTHER), "another run is called"),
-    (put("run/created_at", "9999-01-01T00:00:00Z"), "the future"),
-    (put("run/created_at", "0001-01-01T00:00:00+05:00"), "2000"),
-    (put("later", 1), "unknown field `later`"),
-    (put("format", 3), "is no run of an archive of format 2"),
-    (put("verdicts", 4), "has 3 verdicts, of 4 expected"),
+    *((put(place, value), problem) for place, value, problem in lines_of("forged_runs.jsonl")),
     (_another_prompt, "the prompt of a model that is not asked"),
     (lambda asked: asked["datasets"][0]["samples"].pop(), "other samples"),
     (lambda asked: asked["datasets"].append(asked["datasets"][0]), "two data sets alike"),
@@ -120,14 +104,7 @@ def test_what_a_stranger_claims_of_a_run_is_checked(
 
 
 FORGED_VERDICTS: list[tuple[Change, str]] = [
-    (put("0/command", EVIL.command), f"does not ask test/a about '{EVIL.command}' of commands"),
-    (put("0/target", "harmless"), "does not ask"),
-    (put("0/dataset", "gtfobins"), "of gtfobins"),
-    (put("0/model", "test/c"), "does not ask test/c about"),
-    (put("0/epoch", 2), "of an epoch that the run does not ask"),
-    (put("0/epoch", 0), "verdicts.jsonl, line 1, field 'epoch'"),
-    (put("0/cost_usd", -1), "field 'cost_usd'"),
-    (put("0/pruned", value=True), "field 'completion': was deleted"),
+    *((put(place, value), problem) for place, value, problem in lines_of("forged_verdicts.jsonl")),
     (
         lambda verdicts: verdicts[0].update(pruned=True, completion=None, outcome="API_ERROR"),
         "was deleted",
