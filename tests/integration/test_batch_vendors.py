@@ -68,14 +68,14 @@ def created(vendor: Vendor) -> ScriptedServer:
     return server
 
 
-def read(ask: Asked) -> dict[str, Any] | list[Any]:
+def read(ask: Asked) -> Any:
     """Read a request: the parts of a form, the lines of a file, or a document."""
     kind = ask.headers["Content-Type"]
     if kind.startswith("multipart/"):
         # By a parser of another project: that of the standard library.
         head = f"Content-Type: {kind}\r\n\r\n".encode()
         message = BytesParser(EmailMessage, policy=HTTP).parsebytes(head + ask.body)
-        purpose, file = (part.get_payload(decode=True) for part in message.iter_parts())
+        purpose, file = (bytes(part.get_payload(decode=True)) for part in message.iter_parts())
         return {"purpose": purpose.decode(), "file": lines(file)}
     return lines(ask.body) if kind == "application/jsonl" else json.loads(ask.body)
 
