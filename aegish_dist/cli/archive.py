@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import click
 
-from aegish_dist.cli.command import command
+from aegish_dist.cli.command import FOLDER, command, flag
 from aegish_dist.cli.options import MAX_INTEGER, one_run, without_collector
 from aegish_dist.cli.printing import confirmed, note, say, say_table
 from aegish_dist.cli.status import Shown
@@ -31,20 +31,17 @@ from aegish_dist.pipeline.observer import Observer
 from aegish_dist.pipeline.workspace import Workspace
 
 T = TypeVar("T")
-FOLDER = click.Path(path_type=Path, file_okay=False)
 
-_yes = click.option("--yes", is_flag=True, help="Do not ask.")
+_yes = flag("--yes", help="Do not ask.")
 
 
 @command(
     "aegish-dist runs prune --older-than 90d --dry-run",
     "aegish-dist runs prune --older-than 30d --completions --archive-to archive --yes",
-    name="prune",
 )
 @click.option("--older-than", required=True, metavar="AGE", help="Such as 12h, 90d or 8w.")
-@click.option(
+@flag(
     "--completions",
-    is_flag=True,
     help="Delete the texts of the answers alone: their verdicts and all numbers stay.",
 )
 @click.option(
@@ -59,7 +56,7 @@ _yes = click.option("--yes", is_flag=True, help="Do not ask.")
     metavar="FOLDER",
     help="Archive each run there first, read that back and compare it; `runs restore` undoes.",
 )
-@click.option("--dry-run", is_flag=True, help="List them, then stop.")
+@flag("--dry-run", help="List them, then stop.")
 @_yes
 def prune(
     older_than: str,
@@ -99,7 +96,7 @@ def prune(
         shrink(workspace, runs, archive_to, yes=yes)
 
 
-@command("aegish-dist runs delete --run-id nightly --yes", name="delete")
+@command("aegish-dist runs delete --run-id nightly --yes")
 @one_run
 @_yes
 def delete(run: str, *, yes: bool) -> None:
@@ -116,11 +113,10 @@ def delete(run: str, *, yes: bool) -> None:
 @command(
     "aegish-dist runs archive --run-id nightly --to archive",
     "aegish-dist runs archive --run-id nightly --to archive --delete --yes",
-    name="archive",
 )
 @one_run
 @click.option("--to", "to", type=FOLDER, required=True, help="The archive is a folder in this one.")
-@click.option("--delete", "deletes", is_flag=True, help="Delete the run once that is compared.")
+@flag("--delete", "deletes", help="Delete the run once that is compared.")
 @_yes
 def archive(run: str, to: Path, *, deletes: bool, yes: bool) -> None:
     """Write a run to a folder of plain files, and read them back.
@@ -141,7 +137,7 @@ def archive(run: str, to: Path, *, deletes: bool, yes: bool) -> None:
         say(f"deleted {name}")
 
 
-@command("aegish-dist runs restore archive/1rxj8g3gx", name="restore")
+@command("aegish-dist runs restore archive/1rxj8g3gx")
 @click.argument("archive", type=click.Path(path_type=Path, file_okay=False, exists=True))
 def restore(archive: Path) -> None:
     """Bring a run back from its archive, whole or not at all.

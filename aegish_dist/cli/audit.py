@@ -11,10 +11,9 @@ from aegish_dist.cli.options import (
     MAX_INTEGER,
     OneOf,
     Utf8,
-    as_json,
-    chosen_form,
     limited,
     open_run,
+    or_as_json,
     run_id,
     without_collector,
 )
@@ -64,7 +63,7 @@ IN_A_TABLE = 3  # those of them that a table shows: one screen
     " `--overlay`.",
 )
 @advanced("--author", type=Utf8(), default=DRAFT_AUTHOR, help="Author of these changes.")
-@as_json
+@or_as_json
 def audit(
     *,
     run_id: str,
@@ -73,7 +72,6 @@ def audit(
     form: str | None,
     overlay_file: Path | None,
     author: str,
-    as_json: bool,
 ) -> None:
     """List the commands and labels that deserve a second look.
 
@@ -92,7 +90,7 @@ def audit(
     effect = list[JsonObject]()
     if overlay_file is not None:
         changes, effect = write_overlay(engine, run, opinion, found, overlay_file, author=author)
-    form = chosen_form(form, as_json) or "table"
+    form = form or "table"
     if form == "json":
         document = audit_document(run, opinion, found)
         if overlay_file is not None:

@@ -18,8 +18,19 @@ class Advanced(click.Option):
     """An option that few people need."""
 
 
+FILE = click.Path(path_type=Path)
+FOLDER = click.Path(path_type=Path, file_okay=False)
+
 advanced = partial(click.option, cls=Advanced)
-file_option = partial(click.option, type=click.Path(path_type=Path), metavar="FILE")
+flag = partial(click.option, is_flag=True)
+file_option = partial(click.option, type=FILE, metavar="FILE")
+# Of programs that Prometheus reads.
+metrics_host = advanced(
+    "--metrics-host",
+    metavar="ADDRESS",
+    help="Address of this machine to serve them on.  [default: 127.0.0.1]",
+)
+PORT_NUMBER = click.IntRange(0, 65535)
 
 
 def in_plain_words(message: str) -> str:

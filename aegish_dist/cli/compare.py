@@ -7,16 +7,15 @@ from pathlib import Path
 import click
 
 from aegish_dist.cli import EXIT_INCONCLUSIVE, EXIT_WORSE
-from aegish_dist.cli.command import advanced, command
+from aegish_dist.cli.command import FILE, advanced, command, flag
 from aegish_dist.cli.opinions import typed_words, with_opinion, with_policies, with_suspicion
 from aegish_dist.cli.options import (
     FiniteRange,
     OneOf,
     Utf8,
-    as_json,
-    chosen_form,
     names,
     open_store,
+    or_as_json,
     refuse_usage,
     without_collector,
 )
@@ -59,9 +58,8 @@ _EXIT_CODES = {
     "ID[,ID...]",
     "Only these guards, the old one first. Default: all of the run, or all that the runs share.",
 )
-@click.option(
+@flag(
     "--all-pairs",
-    is_flag=True,
     help="Compare each guard with each, not only with the best; JSON and CSV always do.",
 )
 @advanced("--force", is_flag=True, help="Compare runs that differ in more than their answers.")
@@ -72,7 +70,7 @@ _EXIT_CODES = {
     show_default=True,
     help="The metric that decides; `auroc` is for guards of one run.",
 )
-@click.option("--gate", is_flag=True, help="Answer in one line whether the guards may ship.")
+@flag("--gate", help="Answer in one line whether the guards may ship.")
 @click.option(
     "--margin",
     type=FiniteRange(0, 1, min_open=True, max_open=True),
@@ -81,7 +79,7 @@ _EXIT_CODES = {
 )
 @advanced(
     "--junit",
-    type=click.Path(path_type=Path),
+    type=FILE,
     metavar="FILE",
     help="Write JUnit XML, with --gate.",
 )
@@ -91,7 +89,7 @@ _EXIT_CODES = {
     type=OneOf(COMPARISON_FORMATS),
     help="Default: table. `json` and `csv` carry unrounded numbers.",
 )
-@as_json
+@or_as_json
 @to_file
 @with_opinion
 @with_suspicion
@@ -108,7 +106,6 @@ def compare(
     margin: float | None,
     junit: Path | None,
     form: str | None,
-    as_json: bool,
     output: Path | None,
     opinion: Opinion,
     suspicion: SuspicionRule,
@@ -135,7 +132,6 @@ def compare(
             "--gate needs --models OLD,NEW[,...] within a run",
         ),
     )
-    form = chosen_form(form, as_json)
     store = open_store()
     # A gate alone answers in one line.
     prints = form is not None or output is not None or not gate

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from aegish_dist.cli.command import group
+from aegish_dist.cli.command import FILE, group
 from aegish_dist.cli.options import OneOf, Utf8, as_json, completes, open_store
 from aegish_dist.cli.printing import note, say, say_json, say_lines, say_table
 from aegish_dist.core.sample import Dataset, TrueLabel
@@ -20,7 +20,6 @@ from aegish_dist.datasets.table import export_dataset, read_aegish, read_dataset
 from aegish_dist.inputs.checking import Location
 from aegish_dist.pipeline.datasets import choose_dataset, known_datasets, store_dataset
 
-FILE = click.Path(path_type=Path)
 MAX_LINES = 1_000  # of problems, on a screen
 
 _known_dataset = click.argument("name", type=Utf8(), shell_complete=completes(bundled_names))

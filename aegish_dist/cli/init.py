@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from aegish_dist.cli.command import command, file_option
+from aegish_dist.cli.command import FILE, command, file_option, flag
 from aegish_dist.cli.printing import note, note_next, note_written, put_out
 from aegish_dist.cli.workspace import open_workspace
 from aegish_dist.core.sample import Dataset
@@ -40,13 +40,13 @@ SERVED_MODEL = '[[models]]\nid = "{}"\nprice = {{ per_call = 0 }}  # USD\n'
 
 
 @command("aegish-dist init", "aegish-dist init nightly.toml --yes --commands mine.csv")
-@click.argument("path", type=click.Path(path_type=Path), default="experiment.toml")
+@click.argument("path", type=FILE, default="experiment.toml")
 @file_option(
     "--commands",
     help="Ask about your own commands: CSV, JSONL or Parquet; columns command, target, category.",
 )
-@click.option("--yes", is_flag=True, help="Ask nothing, as without a terminal.")
-@click.option("--force", is_flag=True, help="Replace files of these names.")
+@flag("--yes", help="Ask nothing, as without a terminal.")
+@flag("--force", help="Replace files of these names.")
 def init(path: Path, commands: Path | None, *, yes: bool, force: bool) -> None:
     """Write a first run file from the keys and servers that are here.
 

@@ -2,7 +2,7 @@
 
 import click
 
-from aegish_dist.cli.command import advanced, command, group
+from aegish_dist.cli.command import PORT_NUMBER, command, flag, group, metrics_host
 from aegish_dist.cli.options import FiniteRange, as_json, open_store
 from aegish_dist.cli.printing import note, say, say_json
 from aegish_dist.cli.workspace import open_workspace
@@ -45,14 +45,10 @@ PORT = 9811
 @command("aegish-dist exporter --metrics-port 9811")
 @click.option(
     "--metrics-port",
-    type=click.IntRange(0, 65535),
+    type=PORT_NUMBER,
     help=f"Port to serve /metrics, /healthz and /readyz on; 0 takes a free one.  [default: {PORT}]",
 )
-@advanced(
-    "--metrics-host",
-    metavar="ADDRESS",
-    help="Address of this machine to serve them on.  [default: 127.0.0.1]",
-)
+@metrics_host
 @click.option(
     "--interval",
     type=FiniteRange(0.5, 60),
@@ -87,9 +83,7 @@ def exporter(metrics_port: int | None, metrics_host: str | None, interval: float
 
 
 @command("aegish-dist doctor", "aegish-dist doctor --fleet")
-@click.option(
-    "--fleet", is_flag=True, help="Also versions of workers, clocks, and limits of the servers."
-)
+@flag("--fleet", help="Also versions of workers, clocks, and limits of the servers.")
 @as_json
 def doctor(*, fleet: bool, as_json: bool) -> int:
     """Check the configuration and the servers, and say how to mend what is wrong.

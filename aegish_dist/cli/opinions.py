@@ -6,7 +6,7 @@ import click
 from click.core import ParameterSource
 from msgspec.structs import replace
 
-from aegish_dist.cli.command import Advanced, advanced, file_option
+from aegish_dist.cli.command import FILE, Advanced, advanced, file_option
 from aegish_dist.cli.options import Utf8, completes, read_into, together
 from aegish_dist.cli.printing import note
 from aegish_dist.opinions.opinion import Opinion
@@ -70,7 +70,7 @@ with_policies = read_into(
     click.option(
         "--policy",
         multiple=True,
-        type=click.Path(path_type=Path),
+        type=FILE,
         metavar="FILE",
         help="A policy file: its guard, `policy/NAME`, stands among the models. Repeatable.",
     ),

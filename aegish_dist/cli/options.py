@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from aegish_dist.cli.command import advanced, file_option, in_plain_words
+from aegish_dist.cli.command import advanced, file_option, flag, in_plain_words
 from aegish_dist.cli.printing import to_file
 from aegish_dist.core.model import CallParameters
 from aegish_dist.core.text import JsonObject, did_you_mean
@@ -186,11 +186,22 @@ with_bounds = read_into(
 )
 
 
+def _format(form: str | None, as_json: bool) -> str | None:
+    contradicts = as_json and form not in (None, "json")
+    refuse_usage((contradicts, f"--json and --format {form} exclude each other"))
+    return "json" if as_json else form
+
+
+as_json = flag("--json", "as_json", help="Print one JSON document.")
+# Adds `--json` to a command with a `--format`, which is the same as `--format json`: the command
+# gets the format alone, None without either.
+or_as_json = read_into("form", _format, as_json)
+
 LIST_FORMATS = ("table", "json", "csv")
 # Options of a list that is a table, or a document in a file.
 in_a_form = together(
     click.option("--format", "form", type=OneOf(LIST_FORMATS), help="Default: table."),
-    click.option("--json", "as_json", is_flag=True, help="The same as `--format json`."),
+    read_into("form", _format, flag("--json", "as_json", help="The same as `--format json`.")),
     to_file,
 )
 
@@ -202,7 +213,7 @@ with_snapshot = click.option(
 )
 
 
-wait = click.option("--wait", is_flag=True, help="On a fleet: return when the run has ended.")
+wait = flag("--wait", help="On a fleet: return when the run has ended.")
 
 
 def _take_run_file(context: click.Context, _: click.Parameter, path: Path | None) -> None:
@@ -249,17 +260,6 @@ run_file = file_option(
     callback=_take_run_file,
     help="Take options from a TOML file, such as `init` writes; those that are typed win.",
 )
-
-as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-
-
-def chosen_form(form: str | None, as_json: bool) -> str | None:
-    """Return the format that `--format` and `--json` ask for; None where neither does."""
-    contradicts = as_json and form not in (None, "json")
-    refuse_usage((contradicts, f"--json and --format {form} exclude each other"))
-    if as_json:
-        return "json"
-    return form
 
 
 def completes(

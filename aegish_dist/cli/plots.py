@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from aegish_dist.cli.command import command
+from aegish_dist.cli.command import FOLDER, command, flag
 from aegish_dist.cli.opinions import note_what_counts, with_opinion, with_policies
 from aegish_dist.cli.options import (
     Utf8,
@@ -44,7 +44,7 @@ def _list(context: click.Context, _: click.Parameter, wanted: bool) -> None:
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FOLDER,
     metavar="DIR",
     help="The folder to write to; made if absent. Default: plots-RUN_ID.",
 )
@@ -68,8 +68,8 @@ def _list(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     shell_complete=completes(CHARTS),
     help="Only these plots; `--list` names them. Default: all.",
 )
-@click.option(
-    "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list,
+@flag(
+    "--list", is_eager=True, expose_value=False, callback=_list,
     help="Name the plots, and say what each shows.",
 )  # fmt: skip
 def plots(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from aegish_dist.cli.command import group
+from aegish_dist.cli.command import FILE, group
 from aegish_dist.cli.opinions import note_overlay, with_opinion, with_suspicion
 from aegish_dist.cli.options import (
     MAX_INTEGER,
@@ -29,8 +29,6 @@ from aegish_dist.pipeline.policies import search_run, write_winner
 from aegish_dist.report.systems import render_systems
 from aegish_dist.statistics.policy_search import Requirements
 
-_FILE = click.Path(path_type=Path)
-
 
 @group("aegish-dist policies search", "aegish-dist policies explain mine.toml")
 def policies() -> None:
@@ -38,7 +36,7 @@ def policies() -> None:
 
 
 @policies.command("explain", examples=("aegish-dist policies explain mine.toml",))
-@click.argument("files", nargs=-1, required=True, type=_FILE, metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, type=FILE, metavar="FILE...")
 def explain_(files: tuple[Path, ...]) -> None:
     """Say in plain sentences what a policy file does.
 
@@ -63,9 +61,7 @@ def explain_(files: tuple[Path, ...]) -> None:
 @run_id(default="latest")
 @names("--models", "ID[,ID...]", "Only these. Default: all that have answered, no baselines.")
 @with_bounds
-@click.option(
-    "--write", type=_FILE, metavar="FILE", help="Write the winner into a new policy file."
-)
+@click.option("--write", type=FILE, metavar="FILE", help="Write the winner into a new policy file.")
 @limited("Systems of the Pareto line in the table, 0 for all.", default=6)
 @as_json
 @to_file

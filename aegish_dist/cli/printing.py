@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
 import click
 
+from aegish_dist.cli.command import FILE
 from aegish_dist.core.text import (
     cell_width,
     printable,
@@ -205,7 +206,7 @@ def _discard(stream: TextIO) -> None:
         os.close(null)
 
 
-to_file = click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to a file.")
+to_file = click.option("-o", "--output", type=FILE, help="Write to a file.")
 
 
 def form_of(output: Path | None, known: Container[str]) -> str:

@@ -9,19 +9,18 @@ import click
 from msgspec.structs import replace
 
 from aegish_dist.cli import EXIT_INCONCLUSIVE, EXIT_WORSE
-from aegish_dist.cli.command import Advanced, command
+from aegish_dist.cli.command import Advanced, command, flag
 from aegish_dist.cli.opinions import note_what_counts, typed_words, with_opinion, with_policies
 from aegish_dist.cli.options import (
     FiniteRange,
     OneOf,
     Utf8,
-    as_json,
-    chosen_form,
     comma_list,
     completes,
     known_names,
     names,
     open_run,
+    or_as_json,
     refuse_usage,
     run_id,
     with_bounds,
@@ -105,10 +104,9 @@ def _thresholds(
     " `reference-json` is the result file of the aegish benchmark.",
 )
 @to_file
-@click.option(
+@flag(
     "--open",
     "in_browser",
-    is_flag=True,
     help="Write the html page, by default to report-RUN.html, and show it in a browser.",
 )
 @click.option(
@@ -123,7 +121,7 @@ def _thresholds(
     " with `--sections scores`."
     f" Names: {', '.join(SECTION_NAMES)}.",
 )
-@as_json
+@or_as_json
 @click.option(
     "--fail-under",
     type=Utf8(),
@@ -169,7 +167,6 @@ def report(
     output: Path | None,
     in_browser: bool,
     sections: list[str],
-    as_json: bool,
     fail_under: dict[str, float],
     models: list[str],
     fail_on: str | None,
@@ -189,7 +186,7 @@ def report(
     """
     suffix = "" if output is None else output.suffix.lower()
     default = "html" if in_browser else FORMS_OF_FILES.get(suffix, "table")
-    form = chosen_form(form, as_json) or default
+    form = form or default
     poured = form == "html" and not in_browser and output is None
     chosen = set(sections)
     if form in ("html", "json"):

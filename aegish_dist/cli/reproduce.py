@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from aegish_dist.cli.command import command
+from aegish_dist.cli.command import command, flag
 from aegish_dist.cli.opinions import with_opinion
 from aegish_dist.cli.options import OneOf, as_json, completes, open_run, refuse_usage, run_id
 from aegish_dist.cli.printing import say, shown, to_file
@@ -22,7 +22,7 @@ from aegish_dist.report.published import render_reproduction
     "aegish-dist reproduce --list",
 )
 @click.argument("table", default="", metavar="TABLE", shell_complete=completes(published.PUBLISHED))
-@click.option("--list", "listed", is_flag=True, help="List the tables of the package.")
+@flag("--list", "listed", help="List the tables of the package.")
 @click.option(
     "--metric",
     type=OneOf([metric.value for metric in COMPARED]),

@@ -6,7 +6,7 @@ from importlib import import_module
 import click
 from msgspec.structs import asdict
 
-from aegish_dist.cli.command import Group
+from aegish_dist.cli.command import Group, flag
 from aegish_dist.cli.options import (
     Utf8,
     as_json,
@@ -102,7 +102,7 @@ def _say_table(runs: Sequence[RunSummary]) -> None:
     "show", examples=("aegish-dist runs show latest", "aegish-dist runs show nightly --as-file")
 )
 @one_run
-@click.option("--as-file", is_flag=True, help="As a run file, for `submit --run-file`.")
+@flag("--as-file", help="As a run file, for `submit --run-file`.")
 def show_(run: str, as_file: bool) -> None:
     """Show what a run asks of whom.
 

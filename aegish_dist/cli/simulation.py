@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 import click
 
-from aegish_dist.cli.command import advanced, command, file_option
+from aegish_dist.cli.command import FILE, PORT_NUMBER, advanced, command, file_option
 from aegish_dist.cli.options import FiniteRange
 from aegish_dist.cli.printing import note, note_next, shown
 from aegish_dist.cli.report import draw_page, page_path
@@ -75,7 +75,7 @@ It speaks {FORMATS}, needs no key, and answers like simulated models or with rec
 )
 @click.option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=PORT_NUMBER,
     default=8099,
     help="Port on 127.0.0.1; 0 takes a free one.",
 )
@@ -114,14 +114,14 @@ It speaks {FORMATS}, needs no key, and answers like simulated models or with rec
 )
 @advanced(
     "--scenario",
-    type=click.Path(path_type=Path),
+    type=FILE,
     help="A TOML file with all of this, also per model and as scripts.",
 )
 @click.option(
     "--replay",
     "replays",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=FILE,
     help="Answer with recorded completions: an Inspect AI log or a verdict export; repeatable.",
 )
 @file_option(

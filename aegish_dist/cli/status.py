@@ -18,11 +18,10 @@ from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
-import click
 import msgspec
 from msgspec.structs import replace
 
-from aegish_dist.cli.command import command
+from aegish_dist.cli.command import command, flag
 from aegish_dist.cli.options import as_json, open_run, run_id, without_collector
 from aegish_dist.cli.printing import (
     can_redraw,
@@ -419,7 +418,7 @@ class Shown(Observer):
 
 @command("aegish-dist status", "aegish-dist status --run-id nightly --watch")
 @run_id(default="latest")
-@click.option("--watch", is_flag=True, help="Keep showing it until the run is complete.")
+@flag("--watch", help="Keep showing it until the run is complete.")
 @as_json
 def status(run_id: str, watch: bool, as_json: bool) -> None:
     """Show how far a run is: verdicts by model and outcome, speed, cost, time left."""

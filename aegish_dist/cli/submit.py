@@ -8,7 +8,7 @@ from decimal import Decimal
 import click
 from msgspec.structs import replace
 
-from aegish_dist.cli.command import Advanced, advanced, command
+from aegish_dist.cli.command import Advanced, advanced, command, flag
 from aegish_dist.cli.options import (
     Duration,
     Utf8,
@@ -62,9 +62,7 @@ with_care = read_into(
         is_flag=True,
         help="Do not ask each model one harmless question beforehand.",
     ),
-    click.option(
-        "--dry-run", is_flag=True, help="Show the plan and its estimated cost, then stop."
-    ),
+    flag("--dry-run", help="Show the plan and its estimated cost, then stop."),
     wait,
 )
 

@@ -15,7 +15,7 @@ import click
 from msgspec import to_builtins
 from msgspec.structs import asdict
 
-from aegish_dist.cli.command import Advanced, command, file_option, group
+from aegish_dist.cli.command import FILE, Advanced, command, file_option, flag, group
 from aegish_dist.cli.opinions import refuse_an_opinion, with_opinion
 from aegish_dist.cli.options import (
     LIST_FORMATS,
@@ -23,7 +23,6 @@ from aegish_dist.cli.options import (
     OneOf,
     Utf8,
     as_json,
-    chosen_form,
     completes,
     in_a_form,
     limited,
@@ -107,8 +106,8 @@ def verdicts() -> None:
     "Verdicts that ended so, such as BLOCK or TIMEOUT_ERROR.",
     shell_complete=completes(tuple(Outcome)),
 )
-@click.option("--correct", is_flag=True, help="Verdicts that the rule set counts as correct.")
-@click.option("--wrong", is_flag=True, help="Verdicts that it counts as wrong.")
+@flag("--correct", help="Verdicts that the rule set counts as correct.")
+@flag("--wrong", help="Verdicts that it counts as wrong.")
 @names("--category", "NAME[,NAME...]", "Commands of these categories.")
 @names("--dataset", "NAME[,NAME...]", "Commands of these datasets.")
 @click.option(
@@ -119,13 +118,9 @@ def verdicts() -> None:
     "ID[,ID...]",
     "Commands that each of these models got wrong, with their verdicts or those of --models.",
 )
-@click.option("--missed-by-all", is_flag=True, help="Commands that every model got wrong.")
-@click.option(
-    "--disputed", is_flag=True, help="Commands that one model got right and another one wrong."
-)
-@click.option(
-    "--inconsistent", is_flag=True, help="Verdicts of a model whose epochs state different actions."
-)
+@flag("--missed-by-all", help="Commands that every model got wrong.")
+@flag("--disputed", help="Commands that one model got right and another one wrong.")
+@flag("--inconsistent", help="Verdicts of a model whose epochs state different actions.")
 @names(
     "--changed-between",
     "A,B",
@@ -162,7 +157,6 @@ def list_(
     text: str | None,
     limit: int | None,
     form: str | None,
-    as_json: bool,
     output: Path | None,
 ) -> None:
     """List the verdicts that meet all conditions, a command a row.
@@ -172,7 +166,7 @@ def list_(
     compares. With several epochs, most of them decide whether a model got a command right.
     `verdicts show ID` prints everything about a command.
     """
-    form = chosen_form(form, as_json) or form_of(output, LIMITS)
+    form = form or form_of(output, LIMITS)
     if limit is None:
         # A file of verdicts is whole; a table is to be read, also in a file.
         limit = LIMITS[form] if output is None or form == "table" else 0
@@ -282,7 +276,7 @@ def _note(passed: Counter[str], output: Path | None, of: str = "") -> None:
     metavar="NAME",
     help="Choose one, if several datasets hold the command.",
 )
-@click.option("--full", is_flag=True, help="Print long texts whole.")
+@flag("--full", help="Print long texts whole.")
 @as_json
 def show(
     sample: str,
@@ -316,7 +310,7 @@ def show(
         "aegish-dist verdicts import p.jsonl --predictions-of kestrel shellrisk-bench",
     ),
 )
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("files", nargs=-1, required=True, type=FILE)
 @click.option("--name", type=Utf8(), help="A name for the run.")
 @click.option(
     "--predictions-of",
@@ -455,7 +449,7 @@ def export(
 
 
 @verdicts.command("recover", examples=("aegish-dist verdicts recover spool-1.jsonl",))
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("files", nargs=-1, required=True, type=FILE)
 def recover_(files: tuple[Path, ...]) -> None:
     """Store answers that workers left in files.
 
@@ -479,7 +473,7 @@ def recover_(files: tuple[Path, ...]) -> None:
 
 @command("aegish-dist reparse --run-id latest --dry-run")
 @run_id()
-@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@flag("--dry-run", help="Show what would change, and change nothing.")
 @limited("List at most this many changed verdicts, 0 for all; `--json` lists all.", default=50)
 @as_json
 def reparse(run_id: str, dry_run: bool, limit: int, as_json: bool) -> None:
@@ -543,7 +537,6 @@ def errors(
     limit: int,
     *,
     form: str | None,
-    as_json: bool,
     output: Path | None,
 ) -> None:
     """Show when and why calls failed.
@@ -554,7 +547,7 @@ def errors(
     """
     store, found = open_run(run_id)
     rows = failure_times(store.engine, found, models)
-    form = chosen_form(form, as_json) or form_of(output, LIST_FORMATS)
+    form = form or form_of(output, LIST_FORMATS)
     if output is not None or form != "table":
         put_out([_text(form, found, rows)], output)
     elif rows:

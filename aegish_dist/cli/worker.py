@@ -8,7 +8,7 @@ import sys
 
 import click
 
-from aegish_dist.cli.command import advanced, command
+from aegish_dist.cli.command import PORT_NUMBER, advanced, command, flag, metrics_host
 
 
 @command(
@@ -22,18 +22,14 @@ from aegish_dist.cli.command import advanced, command
     metavar="ID[,ID...]",
     help="Serve only these models, of all runs. Default: all with work.",
 )
-@click.option("--aggregate-only", is_flag=True, help="Only compute results; call no models.")
+@flag("--aggregate-only", help="Only compute results; call no models.")
 @click.option("--concurrency", "-c", type=click.IntRange(1), help="Calls in flight at most.")
 @advanced(
     "--metrics-port",
-    type=click.IntRange(0, 65535),
+    type=PORT_NUMBER,
     help="Serve /metrics, /healthz and /readyz on this port; 0 takes a free one and logs it.",
 )
-@advanced(
-    "--metrics-host",
-    metavar="ADDRESS",
-    help="Address of this machine to serve them on.  [default: 127.0.0.1]",
-)
+@metrics_host
 @click.argument("celery_options", nargs=-1, type=click.UNPROCESSED)
 def worker(
     *,
