@@ -17,7 +17,7 @@ from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import Completion, Verdict
 from aegish_dist.db.engine import open_engine
-from aegish_dist.errors import ConfigError, DatasetError, OutputError, StoreError
+from aegish_dist.errors import ConfigError, DatasetError, StoreError
 from aegish_dist.interchange import verdict_files
 from aegish_dist.interchange.parquet_tables import records_schema
 from aegish_dist.interchange.verdict_files import decoder_of_predictions, read_rows
@@ -56,11 +56,6 @@ def test_a_failed_export_leaves_the_old_file(tmp_path: Path, suffix: str) -> Non
         export_file(AWAY, "run", path)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match=r"a\.jsonl cannot be written: No such file"):
-        export_file(AWAY, "run", tmp_path / "absent" / "a.jsonl")
 
 
 MINIMAL = {"model": "m", "command": "ls", "target": "harmless", "completion": '{"action":"allow"}'}
