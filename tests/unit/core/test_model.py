@@ -2,7 +2,7 @@
 
 from decimal import Decimal
 from itertools import product
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from msgspec import ValidationError, convert
@@ -27,6 +27,7 @@ from aegish_dist.simulator import openai as openai_dialect
 from aegish_dist.simulator.dialect import Dialect, dialect_of
 from aegish_dist.simulator.personas import PERSONAS
 from tests.defined import defined
+from tests.recorded import lines_of
 
 PLAIN = Price(input=Rate(Decimal(3)), output=Rate(Decimal(15)))
 CACHED = Price(
@@ -41,7 +42,6 @@ TIERED = Price(
     output=Rate(Decimal(10), ((200_000, Decimal(15)),)),
     cache_read=Rate(Decimal("0.125"), ((200_000, Decimal("0.25")),)),
 )
-FLAT = Price(input=Rate(Decimal(3)), output=Rate(Decimal(15)), per_call=Decimal("0.0012"))
 
 
 def batched(price: Price | None) -> Price | None:
@@ -49,71 +49,24 @@ def batched(price: Price | None) -> Price | None:
     return spec.batch_price
 
 
-@pytest.mark.parametrize(
-    ("usage", "price", "cost"),
-    [
-        # 1000 x 3 + 200 x 15
-        (Usage(1000, 200), PLAIN, "0.006"),
-        (Usage(1000, None), PLAIN, "0.003"),
-        (Usage(None, 200), PLAIN, "0.003"),
-        (Usage(0, 0), PLAIN, "0"),
-        (Usage(1, 0), PLAIN, "0.000003"),
-        # Reasoning is part of the 200.
-        (Usage(1000, 200, reasoning_tokens=150), PLAIN, "0.006"),
-        # 2000 x 3 + 6000 x 0.30 + 2000 x 3.75 + 1000 x 15
-        (Usage(10_000, 1000, None, 6000, 2000), CACHED, "0.0303"),
-        # 4000 x 3 + 6000 x 0.30
-        (Usage(10_000, 0, None, 6000, None), CACHED, "0.0138"),
-        # 8000 x 3 + 2000 x 3.75
-        (Usage(10_000, 0, None, None, 2000), CACHED, "0.0315"),
-        # 8000 x 3 + 500 x 3.75 + 1500 x 6
-        (Usage(10_000, 0, None, None, 2000, 1500), CACHED, "0.034875"),
-        # No more of the writes than there were: 8000 x 3 + 2000 x 6
-        (Usage(10_000, 0, None, None, 2000, 9999), CACHED, "0.036"),
-        (Usage(10_000, 1000, None, 6000, 2000, 2000), PLAIN, "0.045"),
-        # No price of its own: as fresh prompt tokens.
-        (Usage(10_000, 1000, None, 6000, 2000), PLAIN, "0.045"),
-        # More from the cache than there was: all of it, and nothing written.
-        (Usage(1000, 0, None, 5000, 5000), CACHED, "0.0003"),
-        (Usage(1000, 0, None, 600, 5000), CACHED, "0.00168"),
-        # 199,999 x 1.25 and 200,000 x 1.25: the threshold itself is still in the lower tier.
-        (Usage(199_999, 0), TIERED, "0.24999875"),
-        (Usage(200_000, 0), TIERED, "0.25"),
-        # 200,001 x 2.50: all tokens pay the higher rate, not only those above.
-        (Usage(200_001, 0), TIERED, "0.5000025"),
-        (Usage(400_000, 0), TIERED, "1"),
-        (Usage(400_001, 0), TIERED, "2.000005"),
-        # The prompt decides about the output: 200,000 x 1.25 + 500,000 x 10.
-        (Usage(200_000, 500_000), TIERED, "5.25"),
-        # 200,001 x 2.50 + 100 x 15
-        (Usage(200_001, 100), TIERED, "0.5015025"),
-        # 1 x 2.50 + 200,000 x 0.25: what is cached counts towards the size of the prompt.
-        (Usage(200_001, 0, None, 200_000), TIERED, "0.0500025"),
-        # 50,000 x 1.25 + 150,000 x 0.125
-        (Usage(200_000, 0, None, 150_000), TIERED, "0.08125"),
-        # A flat price is per call.
-        *((usage, FLAT, "0.0012") for usage in (Usage(), Usage(10**9, 10**9), Usage(0, 0))),
-        # Without a price, or without tokens to price, the cost is unknown, never 0.
-        *((usage, None, None) for usage in (Usage(10, 10), Usage())),
-        *((usage, PLAIN, None) for usage in (Usage(), Usage(cache_read_tokens=5))),
-        (Usage(1000, 10), Price(), "0"),
-        # The price of a batch is a share of every part.
-        (Usage(1000, 200), batched(PLAIN), "0.003"),
-        # (200 x 3 + 500 x 0.30 + 200 x 3.75 + 100 x 6) / 2
-        (Usage(1000, 0, None, 500, 300, 100), batched(CACHED), "0.00105"),
-        (Usage(1000, 200), batched(FLAT), "0.0006"),
-        (Usage(1000, 200), batched(None), None),
-        (Usage(1000, 200), batched(Price(per_hour=Decimal(1))), None),
-        (Usage(1000, 200), ModelSpec("m", WireFormat.OPENAI, "m", price=PLAIN).batch_price, None),
-        # Half of 2.50 and of 15; the thresholds stay.
-        (Usage(200_001, 100), batched(TIERED), "0.25075125"),
-        (Usage(200_000, 0), batched(TIERED), "0.125"),
-    ],
-)
-def test_tokens_are_charged_at_their_rate(
-    usage: Usage, price: Price | None, cost: str | None
-) -> None:
-    assert cost_usd(usage, price) == (None if cost is None else Decimal(cost))
+PRICES: dict[str, Price | None] = {
+    "none": None,
+    "free": Price(),
+    "plain": PLAIN,
+    "cached": CACHED,
+    "tiered": TIERED,
+    "flat": Price(input=PLAIN.input, output=PLAIN.output, per_call=Decimal("0.0012")),
+    "by the hour": Price(per_hour=Decimal(1)),
+}
+PRICES |= {f"{name}, batched": batched(price) for name, price in PRICES.items()}
+PRICES["plain, without a share"] = ModelSpec("m", WireFormat.OPENAI, "m", price=PLAIN).batch_price
+
+
+@pytest.mark.parametrize("case", lines_of("costs.jsonl"))
+def test_tokens_are_charged_at_their_rate(case: dict[str, Any]) -> None:
+    """Where a sum does not show, `why` holds it."""
+    cost = None if case["cost"] is None else Decimal(case["cost"])
+    assert cost_usd(Usage(*case["usage"]), PRICES[case["price"]]) == cost
 
 
 def test_costs_are_exact() -> None:

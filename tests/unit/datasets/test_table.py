@@ -222,16 +222,7 @@ def test_wrong_jsonl_row(tmp_path: Path, row: str | dict[str, object], field: st
 @pytest.mark.parametrize(
     ("text", "line", "field"),
     [
-        ("", 1, "command"),
-        ("command\nls\n", 1, "target"),
-        ("command,target,command\n", 1, "command"),
-        ("command,target,\n", 1, None),
-        ("command,target\nls\n", 2, None),
-        ("command,target\nls,harmless,x\n", 2, None),
-        ('command,target\n"a\nb",harmless\npwd,bad\n', 4, "target"),
-        ('command,target\n\n"a\n\nb",bad\n', 3, "target"),
-        ('command,target\nls,harmless\n"open,harmless\n', 3, None),
-        ('command,target\n"a"b,harmless\n', 2, None),
+        *lines_of("refused_csv.jsonl"),
         (f"command,target\n{'x' * 140_000},harmless\n", 2, None),
     ],
 )

@@ -215,16 +215,7 @@ def test_baselines_need_no_network_no_key_and_no_money(packaged: Catalog) -> Non
 
 @pytest.mark.parametrize(
     ("model_id", "wire", "base_url", "key_variable"),
-    [
-        ("openai/gpt-foo", "openai", "https://api.openai.com/v1", "OPENAI_API_KEY"),
-        ("anthropic/claude-x", "anthropic", "https://api.anthropic.com", "ANTHROPIC_API_KEY"),
-        ("google/gemini-x", "google", "https://generativelanguage.googleapis.com/v1beta", "GOOGLE_API_KEY"),
-        ("openrouter/org/m:free", "openai", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
-        ("hf-inference-providers/org/m:host", "openai", "https://router.huggingface.co/v1", "HF_TOKEN"),
-        ("groq/x", "openai", "https://api.groq.com/openai/v1", "GROQ_API_KEY"),
-        ("ollama/llama3:8b", "openai", "http://127.0.0.1:11434/v1", None),
-        ("vllm/org/m", "openai", "http://127.0.0.1:8000/v1", None),
-    ],
+    lines_of("resolved_models.jsonl"),
 )  # fmt: skip
 def test_a_model_of_a_known_provider_resolves(
     model_id: str, wire: str, base_url: str, key_variable: str | None

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from aegish_dist.core.output import Label, LlamaGuard
+from aegish_dist.core.output import Label
 from aegish_dist.errors import CatalogError
 from aegish_dist.models.catalog import Catalog
 from aegish_dist.models.credentials import Credentials
@@ -41,45 +41,20 @@ id = "judge/mine"
 """
 
 
-CHAT_MODEL = {
-    "wire": "openai",
-    "base_url": "https://api.openai.com/v1",
-    "key_variable": "OPENAI_API_KEY",
-    "output": None,
-}
-
-
-@pytest.mark.parametrize(
-    ("change", "refusal"),
-    [
-        ({}, None),
-        ({"wire": "python"}, "not a guard of the catalog here"),
-        ({"model": "hook/other"}, "not a guard of the catalog here"),
-        ({"model": "judge/mine"}, "not a guard of the catalog here"),
-        ({"model": "hook"}, "not a guard of the catalog here"),
-        # A chat model, a classifier or a baseline would answer under the name of the program.
-        (CHAT_MODEL, "by wire 'openai' it is not a guard of the catalog here"),
-        (CHAT_MODEL | {"model": "judge/mine"}, "not a guard of the catalog here"),
-        (CHAT_MODEL | {"model": "baseline/keyword"}, "not a guard of the catalog here"),
-        (CHAT_MODEL | {"model": "hook/unlisted"}, "not a guard of the catalog here"),
-        (CHAT_MODEL | {"model": "openai/gpt-5.1"}, None),
-        ({"wire": "baseline"}, "not a guard of the catalog here"),
-        ({"wire": "baseline", "model": "openai/gpt-5.1"}, "not a guard of the catalog here"),
-        ({"wire": "baseline", "model": "baseline/keyword", "output": None}, None),
-        ({"model": "openai/gpt-5.1"}, "not a guard of the catalog here"),
-        ({"output": LlamaGuard()}, "its output is not that of the catalog here"),
-        ({"output": None}, None),
-        ({"key_variable": "NO_SUCH"}, None),
-    ],
-)
+@pytest.mark.parametrize(("change", "refusal"), lines_of("destinations_of_guards.jsonl"))
 def test_a_run_names_no_program_but_those_of_the_catalog(
     tmp_path: Path, change: dict[str, Any], refusal: str | None
 ) -> None:
-    """A run is what its submitter writes into the store; no command of it is ever looked at."""
+    """A run is what its submitter writes into the store; no command of it is ever looked at.
+
+    A chat model, a classifier or a baseline would answer under the name of the program.
+    """
     catalog = read(tmp_path, GUARDS)
     (spec,) = catalog.resolve("hook/mine", {})
     assert "command" not in str(msgspec.to_builtins(spec))
     here = Credentials(catalog, {"OPENAI_API_KEY": "k"})
+    if change.get("output"):
+        change = change | {"output": checked_mapping(change["output"])}
     asked = replace(spec.destination, **change)
     assert refusal in (here.refusal(asked) or "") if refusal else here.refusal(asked) is None
     if refusal is None and asked.wire == "exec":

@@ -190,13 +190,7 @@ def test_a_command_quoted_in_a_broken_reason_cannot_answer_for_the_model() -> No
 
 @pytest.mark.parametrize(
     "text",
-    [
-        *("I cannot help with that.", "BLOCK", "{}", "[]", "null", '{"action": "deny"}'),
-        *('{"action": "b"}', '{"action": "block it"}', '{"action": null}'),
-        *('{"action": ["block"]}', '{"action": true}', '{"action": "bloc\u212a"}'),
-        *('{"action": "allow" | "warn" | "block"}', "{'action': 'block'}", '{"action": "blo'),
-        *("\x00\x00", "\ud800"),
-    ],
+    lines_of("answers_without_action.jsonl"),
 )
 def test_no_action_is_invented(text: str) -> None:
     assert parse(text) == ParsedCompletion(None)

@@ -20,7 +20,7 @@ from aegish_dist.simulator.dialect import (
     tokens_in,
     usage_of,
 )
-from tests.recorded import lines_of
+from tests.recorded import document_of, lines_of
 
 OPENAI: Dialect = openai
 ANTHROPIC: Dialect = anthropic
@@ -60,35 +60,14 @@ def test_an_answer_has_the_body_of_its_dialect(recorded: dict[str, Any]) -> None
     assert bodies == recorded["bodies"]
 
 
-def test_error_envelopes() -> None:
-    error = ErrorAnswer(ErrorClass.RATE_LIMIT, "slow", retry_after_s=1.5)
-    worded = {"message": "slow", "type": "requests", "param": None, "code": "rate_limit_exceeded"}
-    assert OPENAI.error_body(error, Call("x", 0)) == {"error": worded}
-    assert ANTHROPIC.error_body(error, Call("x", 0)) == {
-        "type": "error",
-        "error": {"type": "rate_limit_error", "message": "slow"},
-        "request_id": "req_x",
-    }
-    body = GOOGLE.error_body(error, Call("x", 0))["error"]
-    assert (body["code"], body["status"]) == (429, "RESOURCE_EXHAUSTED")
-    assert body["details"][0]["retryDelay"] == "1.500s"
-
-
-def test_rate_limit_headers() -> None:
+def test_refusals_have_the_bodies_and_headers_of_their_dialect() -> None:
+    """A 429 whose client should wait 1.5 s, and 7 of 600 calls left for 90 s."""
+    error, call = ErrorAnswer(ErrorClass.RATE_LIMIT, "slow", retry_after_s=1.5), Call("x", 0)
     allowance = Allowance(limit=600, remaining=7, reset_s=90.0)
-    assert OPENAI.headers(allowance, Call("x", 0)) == {
-        "x-request-id": "req_x",
-        "x-ratelimit-limit-requests": "600",
-        "x-ratelimit-remaining-requests": "7",
-        "x-ratelimit-reset-requests": "1m30s",
+    assert document_of("simulated_refusals.json") == {
+        "errors": {name: wire.error_body(error, call) for name, wire in DIALECTS.items()},
+        "headers": {name: wire.headers(allowance, call) for name, wire in DIALECTS.items()},
     }
-    assert ANTHROPIC.headers(allowance, Call("x", 0)) == {
-        "request-id": "req_x",
-        "anthropic-ratelimit-requests-limit": "600",
-        "anthropic-ratelimit-requests-remaining": "7",
-        "anthropic-ratelimit-requests-reset": "1970-01-01T00:01:30Z",
-    }
-    assert GOOGLE.headers(allowance, Call("x", 0)) == {}
 
 
 @pytest.mark.parametrize(

@@ -7,29 +7,14 @@ import pytest
 
 from aegish_dist.core.verdict import Item
 from aegish_dist.telemetry import tracing
+from tests.recorded import lines_of
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
-GRPC = {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
 
 
 @pytest.mark.parametrize(
     ("environ", "wanted"),
-    [
-        ({}, False),
-        ({"OTEL_SERVICE_NAME": "x"}, False),
-        (ENDPOINT, True),
-        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:4318/v1/traces"}, True),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": " "}, False),
-        (ENDPOINT | {"OTEL_SDK_DISABLED": "True"}, False),
-        (ENDPOINT | {"OTEL_TRACES_EXPORTER": "none"}, False),
-        (ENDPOINT | {"OTEL_TRACES_EXPORTER": "otlp"}, True),
-        (ENDPOINT | {"OTEL_TRACES_EXPORTER": "zipkin"}, False),
-        ({"OTEL_TRACES_EXPORTER": "otlp"}, True),
-        ({"OTEL_TRACES_EXPORTER": "console"}, False),
-        (ENDPOINT | {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}, True),
-        (ENDPOINT | GRPC, False),
-        (ENDPOINT | GRPC | {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"}, True),
-    ],
+    lines_of("otel_variables.jsonl"),
 )
 def test_the_variables_of_opentelemetry_ask_for_traces(
     environ: dict[str, str], wanted: bool
