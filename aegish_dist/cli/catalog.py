@@ -13,6 +13,7 @@ from aegish_dist.cli.options import (
     as_json,
     comma_list,
     completes,
+    open_store,
     with_call_parameters,
     with_prompts,
 )
@@ -93,13 +94,21 @@ def check_(
     from aegish_dist.pipeline.preflight import addresses, check_models  # noqa: PLC0415
 
     workspace = open_workspace()
+    catalog = workspace.catalog
     prompts = choose_prompts(workspace, prompt)
-    specs, read = contenders(workspace, selection or "all", prompts)
+    specs, read = contenders(catalog, workspace.environ, selection or "all", prompts)
     # A model has several specs when it is asked with several prompts.
-    warnings = dict.fromkeys(workspace.catalog.unlisted(spec.id) for spec in specs)
+    warnings = dict.fromkeys(catalog.unlisted(spec.id) for spec in specs)
     note(*(warning for warning in warnings if warning))
-    note(*addresses(workspace, specs))
-    checks = check_models(workspace, specs, lambda model: read.get(model, prompts[0]), parameters)
+    note(*addresses(catalog, specs))
+    checks = check_models(
+        catalog,
+        workspace.credentials,
+        specs,
+        lambda model: read.get(model, prompts[0]),
+        parameters,
+        private_folders=workspace.settings.private_folders,
+    )
     documents = []
     rows = []
     for check in checks:
@@ -211,7 +220,7 @@ def show_prompt(name: str) -> None:
     """
     from aegish_dist.pipeline.plan import choose_prompt  # noqa: PLC0415  with the store
 
-    prompt = choose_prompt(open_workspace(), name)
+    prompt = choose_prompt(open_store(), name)
     say_lines(prompt.system.rstrip())
     say("", f"--- {prompt.name} {prompt.fingerprint[:12]}, user message ---")
     say_lines(prompt.template)

@@ -196,7 +196,7 @@ def submit(
     if status is not None:
         note(*_after_work(run.typed, status))
         return 1 if status.missing else 0
-    reports = first_reports(workspace, started)
+    reports = first_reports(workspace.engine, started)
     if reports is not None:
         note(*halted(reports))
     note(_follow_it(run.typed))

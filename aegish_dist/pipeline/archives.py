@@ -132,7 +132,7 @@ def delete_run(
     in_transaction(workspace.engine, hold, run_id, RunPause.CANCELLED)
     if not leaving.run.imported:
         await_calls(workspace.engine, leaving.run, observer)
-        drop_messages(workspace, leaving.run, observer)
+        drop_messages(workspace.app, leaving.run, observer)
     if archived is not None:
         require_archived(workspace.engine, run_id, archived)
     with observer.counting("verdicts deleted", leaving.size.verdicts) as show:

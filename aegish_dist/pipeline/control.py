@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -37,6 +38,9 @@ from aegish_dist.pipeline.plan import with_higher_caps
 from aegish_dist.pipeline.runs import chosen_models, load_submitted_run, require_not_held
 from aegish_dist.pipeline.status import run_status
 from aegish_dist.pipeline.workspace import Workspace
+
+if TYPE_CHECKING:
+    from celery import Celery
 
 
 class RunOutcome(Struct, frozen=True):
@@ -259,7 +263,7 @@ def hold_run(
         hurry(session, run_id)
     cancels = reason is RunPause.CANCELLED
     if cancels and not workspace.settings.embedded_broker:
-        drop_messages(workspace, run, observer)
+        drop_messages(workspace.app, run, observer)
     _end_batches(workspace, run, observer, cancels=cancels)
     return RunOutcome(
         run_status(workspace.engine, run_id),
@@ -268,12 +272,12 @@ def hold_run(
     )
 
 
-def drop_messages(workspace: Workspace, run: Run, observer: Observer) -> None:
+def drop_messages(app: Celery, run: Run, observer: Observer) -> None:
     """Drop what waits in the queues of a run; note that a broker which is away keeps it."""
     from aegish_dist.broker.client import drop_waiting  # noqa: PLC0415
 
     try:
-        drop_waiting(workspace.app, queue_names(run))
+        drop_waiting(app, queue_names(run))
     except QueueError as error:
         observer.note(f"its messages stay in the broker: {error}")
 

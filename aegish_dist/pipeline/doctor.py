@@ -18,7 +18,7 @@ from aegish_dist.db.engine import OTHER_SCHEMA, execute, in_transaction, transac
 from aegish_dist.db.fleet import ModelBlock, living_fleet, reported_workers
 from aegish_dist.db.schema import current, drift, head, require_current
 from aegish_dist.errors import AegishError, ConfigError, StoreError
-from aegish_dist.models.catalog import missing_key
+from aegish_dist.models.catalog import Catalog, Environ, missing_key
 from aegish_dist.pipeline.preflight import addresses
 from aegish_dist.ratelimit.shared_limiter import server_facts
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from celery import Celery
 
     from aegish_dist.pipeline.workspace import Workspace
+    from aegish_dist.settings import Settings
 
 MOST_NAMED = 3
 
@@ -37,41 +38,46 @@ class Check(Struct, frozen=True):
 
 
 def examine(workspace: Workspace) -> list[Check]:
-    parts: dict[str, Callable[[Workspace], str]] = {
-        "database": _database,
-        "broker": _broker,
-        "limits": _limits,
-        "catalog": lambda workspace: f"{len(workspace.catalog.models)} models",
-        "keys": _keys,
-        "addresses": _addresses,
-        "home": _home,
+    """Try each part of an installation; one that fails says why, and the others are tried."""
+    settings, environ = workspace.settings, workspace.environ
+    # What opens a part of the workspace may fail, so it stands in the attempt.
+    parts: dict[str, Callable[[], str]] = {
+        "database": lambda: _database(workspace.raw_engine, settings),
+        "broker": lambda: _broker(workspace),
+        "limits": lambda: _limits(settings),
+        "catalog": lambda: f"{len(workspace.catalog.models)} models",
+        "keys": lambda: _keys(workspace.catalog, environ),
+        "addresses": lambda: _addresses(workspace.catalog, environ),
+        "home": lambda: _home(settings, environ),
     }
-    checks = [_tried(part, attempt, workspace) for part, attempt in parts.items()]
-    if not workspace.settings.embedded_broker and checks[0].ok:
-        checks += [_tried("workers", _workers, workspace), _tried("runs", _served, workspace)]
+    checks = [_tried(part, attempt) for part, attempt in parts.items()]
+    if not settings.embedded_broker and checks[0].ok:
+        engine = workspace.raw_engine
+        checks.append(_tried("workers", lambda: _workers(engine)))
+        checks.append(_tried("runs", lambda: _served(engine)))
     return checks
 
 
-def _tried(part: str, attempt: Callable[[Workspace], str], workspace: Workspace) -> Check:
+def _tried(part: str, attempt: Callable[[], str]) -> Check:
     try:
-        return Check(part, ok=True, detail=attempt(workspace))
+        return Check(part, ok=True, detail=attempt())
     except AegishError as error:
         return Check(part, ok=False, detail=str(error))
 
 
-def _database(workspace: Workspace) -> str:
-    found = current(workspace.raw_engine)
-    if found == head() and drift(workspace.raw_engine):
-        raise StoreError(f"schema {found}, but {OTHER_SCHEMA}")
-    if workspace.settings.embedded_database:
-        schema = found or "made on first use"
+def _database(engine: Engine, settings: Settings) -> str:
+    version = current(engine)
+    if version == head() and drift(engine):
+        raise StoreError(f"schema {version}, but {OTHER_SCHEMA}")
+    if settings.embedded_database:
+        schema = version or "made on first use"
         return (
             f"embedded PostgreSQL {embedded_version()}, schema {schema};"
             " security releases reach its wheel late: AEGISH_DIST_DATABASE_URL names a server of"
             " your own"
         )
-    require_current(workspace.raw_engine)
-    return f"reachable, schema {found}"
+    require_current(engine)
+    return f"reachable, schema {version}"
 
 
 def _broker(workspace: Workspace) -> str:
@@ -81,21 +87,21 @@ def _broker(workspace: Workspace) -> str:
     return "reachable"
 
 
-def _limits(workspace: Workspace) -> str:
-    url = workspace.settings.shared_limiter_url
+def _limits(settings: Settings) -> str:
+    url = settings.shared_limiter_url
     if url is not None:
         server_facts(url)
         return "shared by all workers through Redis"
-    if workspace.settings.embedded_broker:
+    if settings.embedded_broker:
         return "held in the submitting process"
     return "each worker has its own: set AEGISH_DIST_LIMITER_URL to a Redis to share them"
 
 
-def _keys(workspace: Workspace) -> str:
+def _keys(catalog: Catalog, environ: Environ) -> str:
     variables: dict[str, set[str]] = {"set": set(), "not set": set()}
-    for listed in workspace.catalog.entries(workspace.environ):
+    for listed in catalog.entries(environ):
         if listed.spec.key_variable is not None:
-            state = "not set" if missing_key(listed.spec, workspace.environ) else "set"
+            state = "not set" if missing_key(listed.spec, environ) else "set"
             variables[state].add(listed.spec.key_variable)
     lists = []
     for state, names in variables.items():
@@ -104,27 +110,26 @@ def _keys(workspace: Workspace) -> str:
     return "; ".join(lists) or "no listed model needs one"
 
 
-def _addresses(workspace: Workspace) -> str:
-    specs = [listed.spec for listed in workspace.catalog.entries(workspace.environ)]
-    return ". ".join(addresses(workspace, specs)) or "the vendors' own"
+def _addresses(catalog: Catalog, environ: Environ) -> str:
+    specs = [listed.spec for listed in catalog.entries(environ)]
+    return ". ".join(addresses(catalog, specs)) or "the vendors' own"
 
 
-def _home(workspace: Workspace) -> str:
-    if "AEGISH_DIST_HOME" in workspace.environ:
-        return f"{workspace.settings.home}, by AEGISH_DIST_HOME"
-    return f"{workspace.settings.home}, the default"
+def _home(settings: Settings, environ: Environ) -> str:
+    given_by = "by AEGISH_DIST_HOME" if "AEGISH_DIST_HOME" in environ else "the default"
+    return f"{settings.home}, {given_by}"
 
 
-def _workers(workspace: Workspace) -> str:
-    fleet = in_transaction(workspace.raw_engine, living_fleet)
+def _workers(engine: Engine) -> str:
+    fleet = in_transaction(engine, living_fleet)
     if not fleet.workers:
         return "none running: start one with `aegish-dist worker`"
     return f"{fleet.workers} running, {sum(fleet.in_flight.values())} items in flight"
 
 
-def _served(workspace: Workspace) -> str:
+def _served(engine: Engine) -> str:
     """Name the models that none of the living workers may call, and those that are parked."""
-    fleet = in_transaction(workspace.raw_engine, living_fleet)
+    fleet = in_transaction(engine, living_fleet)
     named = []
     for (run_id, model), reason in sorted(fleet.unserved.items()):
         named.append(f"no worker may call {model} of {run_id}: {reason}")

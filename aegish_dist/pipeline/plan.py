@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -25,17 +24,14 @@ from aegish_dist.datasets.bundled import DEFAULT_NAMES
 from aegish_dist.db.engine import in_transaction, transaction
 from aegish_dist.db.runs import asked_prompt, load_run_dataset, require_free_name
 from aegish_dist.errors import ConfigError, DatasetError
-from aegish_dist.models.catalog import require_few
+from aegish_dist.models.catalog import Catalog, Environ, require_few
 from aegish_dist.models.entries import is_arm
 from aegish_dist.models.prices import RunEstimate, estimate
 from aegish_dist.pipeline.datasets import choose_dataset, narrow, require_categories
 from aegish_dist.pipeline.runs import checked_name, require_not_held
+from aegish_dist.pipeline.store import Store
 from aegish_dist.prompts.loading import bundled_prompts, load_prompt
 from aegish_dist.report.run_words import HOUR_S, duration
-
-if TYPE_CHECKING:
-    from aegish_dist.pipeline.workspace import Workspace
-
 
 ASSUMED_CALL_S = 2.0  # seconds that a call is taken to last, for the least duration of a run
 NAMED = 3
@@ -153,7 +149,7 @@ def _at_batch_price(models: Sequence[ModelSpec]) -> list[ModelSpec]:
     ]
 
 
-def plan_run(workspace: Workspace, request: Request) -> RunPlan:
+def plan_run(store: Store, catalog: Catalog, environ: Environ, request: Request) -> RunPlan:
     """Look up all that a request names.
 
     Raises:
@@ -163,18 +159,18 @@ def plan_run(workspace: Workspace, request: Request) -> RunPlan:
     """
     name = checked_name(request.name)
     if name:
-        in_transaction(workspace.engine, require_free_name, name)
+        in_transaction(store.engine, require_free_name, name)
     named = request.prompt
     if isinstance(named, str):
         named = [named]
-    arms = choose_prompts(workspace, named)
-    models, prompts = contenders(workspace, request.models, arms)
+    arms = choose_prompts(store, named)
+    models, prompts = contenders(catalog, environ, request.models, arms)
     if request.batch_after_s is not None:
         _require_batches(models)
     used = [arm for arm in arms if arm in prompts.values()]
     prompt = used[0] if used else arms[0]
     names = dict.fromkeys(request.datasets or DEFAULT_NAMES)
-    datasets = [choose_dataset(workspace.engine, name) for name in names]
+    datasets = [choose_dataset(store.engine, name) for name in names]
     require_categories(datasets, request.categories)
     return RunPlan(
         models=models,
@@ -188,11 +184,11 @@ def plan_run(workspace: Workspace, request: Request) -> RunPlan:
     )
 
 
-def choose_prompts(workspace: Workspace, named: Sequence[str]) -> list[Prompt]:
-    return list(dict.fromkeys(choose_prompt(workspace, each) for each in named))
+def choose_prompts(store: Store, named: Sequence[str]) -> list[Prompt]:
+    return list(dict.fromkeys(choose_prompt(store, text) for text in named))
 
 
-def choose_prompt(workspace: Workspace, text: str) -> Prompt:
+def choose_prompt(store: Store, text: str) -> Prompt:
     """Return a prompt by what users type: a bundled one, a file, or `NAME@FINGERPRINT`.
 
     With a fingerprint, one that a run has asked here will do, and no other text. A ConfigError says
@@ -207,7 +203,7 @@ def choose_prompt(workspace: Workspace, text: str) -> Prompt:
         here = load_prompt(name)
         if here.fingerprint.startswith(fingerprint):
             return here
-    stored = in_transaction(workspace.engine, asked_prompt, name, fingerprint)
+    stored = in_transaction(store.engine, asked_prompt, name, fingerprint)
     if stored is not None:
         return stored
     if here is None:
@@ -222,7 +218,10 @@ def choose_prompt(workspace: Workspace, text: str) -> Prompt:
 
 
 def contenders(
-    workspace: Workspace, selection: str | Sequence[str], prompts: Sequence[Prompt]
+    catalog: Catalog,
+    environ: Environ,
+    selection: str | Sequence[str],
+    prompts: Sequence[Prompt],
 ) -> tuple[tuple[ModelSpec, ...], dict[str, Prompt]]:
     """Return the models of a selection, and the prompt of each that reads one.
 
@@ -237,8 +236,8 @@ def contenders(
         raise ConfigError("two prompts have one name: rename the file of one of them")
     asked: dict[str, ModelSpec] = {}
     read: dict[str, Prompt | None] = {}
-    for spec in workspace.catalog.resolve(selection, workspace.environ, prompts=tuple(by_name)):
-        for model, prompt in _arms(workspace, spec, by_name):
+    for spec in catalog.resolve(selection, environ, prompts=tuple(by_name)):
+        for model, prompt in _arms(catalog, spec, by_name):
             asked[model] = replace(spec, id=model)
             read[model] = prompt
     require_few(asked)
@@ -247,10 +246,9 @@ def contenders(
 
 
 def _arms(
-    workspace: Workspace, spec: ModelSpec, prompts: Mapping[str, Prompt]
+    catalog: Catalog, spec: ModelSpec, prompts: Mapping[str, Prompt]
 ) -> Iterator[tuple[str, Prompt | None]]:
     """Yield the ids that a model is asked under, and the prompt of each; None: it reads none."""
-    catalog = workspace.catalog
     only, *others = prompts.values()
     variant, named = catalog.arm_of(spec.id)
     own = catalog.entry(spec.id).prompt
@@ -261,7 +259,7 @@ def _arms(
     elif named:
         yield spec.id, prompts[named]
     elif own is not None:
-        yield spec.id, _own_prompt(workspace, own)
+        yield spec.id, _own_prompt(catalog, own)
     elif not others:
         yield spec.id, only
     else:
@@ -276,14 +274,13 @@ def _arms(
             yield model, prompt
 
 
-def _own_prompt(workspace: Workspace, name: str) -> Prompt:
+def _own_prompt(catalog: Catalog, name: str) -> Prompt:
     """Load a prompt that the catalog names: a bundled one, or a file beside the catalog."""
     if name.removesuffix(COT) in bundled_prompts():
         return load_prompt(name)
-    catalog = workspace.settings.catalog
-    if catalog is None:
+    if catalog.path is None:
         return load_prompt(name)
-    return load_prompt(str(catalog.parent / name))
+    return load_prompt(str(catalog.path.parent / name))
 
 
 def _require_batches(models: Sequence[ModelSpec]) -> None:
@@ -305,7 +302,9 @@ def _require_batches(models: Sequence[ModelSpec]) -> None:
         )
 
 
-def plan_extension(workspace: Workspace, run: Run, request: Request) -> RunPlan:
+def plan_extension(
+    engine: Engine, catalog: Catalog, environ: Environ, run: Run, request: Request
+) -> RunPlan:
     """Look up all that is added to a submitted run, and leave out what it asks already.
 
     Raises:
@@ -323,16 +322,16 @@ def plan_extension(workspace: Workspace, run: Run, request: Request) -> RunPlan:
     models: tuple[ModelSpec, ...] = ()
     read: dict[str, Prompt] = {}
     if request.models:
-        models, read = contenders(workspace, request.models, run.arms)
+        models, read = contenders(catalog, environ, request.models, run.arms)
     known = {spec.id for spec in run.models}
     models = tuple(spec for spec in models if spec.id not in known)
-    datasets = _new_datasets(workspace.engine, run, request.datasets)
+    datasets = _new_datasets(engine, run, request.datasets)
     if not models and not datasets and epochs == run.epochs:
         raise ConfigError(f"run {run.run_id} asks all of that already: there is nothing to add")
     if run.prompt is None or run.parameters is None:
         raise TypeError("a run that was imported is not extended")
     caps = request.parameters
-    with transaction(workspace.engine) as session:
+    with transaction(engine) as session:
         asked = [load_run_dataset(session, run.run_id, each.name) for each in run.datasets]
     prompts = {model: prompt for model, prompt in read.items() if prompt != run.prompt}
     return RunPlan(

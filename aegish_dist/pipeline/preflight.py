@@ -8,6 +8,8 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -23,10 +25,13 @@ from aegish_dist.opinions.parsing import ACTIONS, judge
 from aegish_dist.pipeline.plan import require_prices, summary
 
 if TYPE_CHECKING:
+    from aegish_dist.models.catalog import Catalog
+    from aegish_dist.models.credentials import Credentials
     from aegish_dist.models.entries import ModelEntry
     from aegish_dist.pipeline.observer import Observer
     from aegish_dist.pipeline.plan import Request, RunPlan
     from aegish_dist.pipeline.workspace import Workspace
+    from aegish_dist.providers.contract import ModelClient
     from aegish_dist.providers.session import ProviderSession
 
 WARN_DAYS = 60  # days before its retirement from which a model is warned about
@@ -57,15 +62,16 @@ def check_before_calls(
     without a price, that a model cannot be called or refuses the run, or that none can be reached.
     """
     estimated = plan.estimate()
-    if own := [spec for spec in plan.asked if spec.parameters]:
+    own = [spec for spec in plan.asked if spec.parameters]
+    if own:
         from aegish_dist.providers.contract import require_harmless  # noqa: PLC0415  few have any
 
         for spec in own:
             require_harmless(spec, plan.parameters)
     require_prices(estimated, plan.parameters)
-    _require_keys(workspace, plan.asked, request, observer)
-    _warn_by_catalog(workspace, plan, observer)
-    for line in addresses(workspace, plan.asked):
+    catalog = workspace.catalog
+    _require_keys(catalog, workspace.credentials, plan.asked, request, observer)
+    for line in (*_warnings(catalog, plan), *addresses(catalog, plan.asked)):
         observer.note(line)
     if not (request.dry_run or workspace.settings.embedded_broker):
         from aegish_dist.broker.client import check_broker  # noqa: PLC0415  a dry run needs none
@@ -78,13 +84,20 @@ def check_before_calls(
 
 
 def _require_keys(
-    workspace: Workspace, models: Sequence[ModelSpec], request: Request, observer: Observer
+    catalog: Catalog,
+    credentials: Credentials,
+    models: Sequence[ModelSpec],
+    request: Request,
+    observer: Observer,
 ) -> None:
-    refusals = [
-        (spec.id, f"{workspace.catalog.meant(spec.id)} {refusal}".strip())
-        for spec in models
-        if (refusal := workspace.credentials.refusal(spec.destination)) is not None
-    ]
+    refusals = []
+    mistyped = False
+    for spec in models:
+        refusal = credentials.refusal(spec.destination)
+        if refusal is not None:
+            meant = catalog.meant(spec.id)
+            mistyped = mistyped or bool(meant)
+            refusals.append((spec.id, f"{meant} {refusal}".strip()))
     if not refusals:
         return
     if len(refusals) == 1:
@@ -92,7 +105,6 @@ def _require_keys(
     else:
         observer.note_table(("Model", "Cannot be called from here"), refusals)
         problem = f"{len(refusals)} of {len(models)} models cannot be called from here"
-    mistyped = any(workspace.catalog.meant(model) for model, _ in refusals)
     if not request.keys_on_workers and (mistyped or not request.dry_run):
         raise ConfigError(
             f"{problem}. Set the keys, leave those models out (`--models available` selects the"
@@ -101,30 +113,34 @@ def _require_keys(
     observer.note(problem)
 
 
-def _warn_by_catalog(workspace: Workspace, plan: RunPlan, observer: Observer) -> None:
-    warned: list[str] = []
+def _warnings(catalog: Catalog, plan: RunPlan) -> list[str]:
+    today = datetime.now(UTC).date()
+    warnings: list[str] = []
     for spec in plan.asked:
-        entry = workspace.catalog.entry(spec.id)
-        warned.append(workspace.catalog.unlisted(spec.id))
-        if (prompt := plan.prompts.get(spec.id)) and not is_arm_of(spec.id, prompt):
-            warned.append(f"{spec.id} is asked with its own prompt {prompt.pinned}")
-        warned.append(retirement(entry, datetime.now(UTC).date()))
+        entry = catalog.entry(spec.id)
+        warnings.append(catalog.unlisted(spec.id))
+        prompt = plan.prompts.get(spec.id)
+        if prompt is not None and not is_arm_of(spec.id, prompt):
+            warnings.append(f"{spec.id} is asked with its own prompt {prompt.pinned}")
+        warnings.append(retirement(entry, today))
         if not entry.takes(spec, plan.parameters):
-            warned.append(f"{spec.id} takes no temperature, by the catalog: drop --temperature")
-    for line in filter(None, dict.fromkeys(warned)):  # arms of a model share those about it
-        observer.note(line)
+            warnings.append(f"{spec.id} takes no temperature, by the catalog: drop --temperature")
+    # The arms of a model share the warnings about it.
+    return [warning for warning in dict.fromkeys(warnings) if warning]
 
 
-def addresses(workspace: Workspace, specs: Sequence[ModelSpec]) -> Iterator[str]:
+def addresses(catalog: Catalog, specs: Sequence[ModelSpec]) -> Iterator[str]:
     """Yield a line for each address of real calls that is not the provider's in the package."""
-    for spec in workspace.catalog.redirected(filter(calls_a_provider, specs)):
-        sent = f"; {spec.key_variable} is sent there" if spec.key_variable else ""
-        yield f"{spec.provider} is asked at {spec.base_url}, by {_given_by(workspace, spec)}{sent}"
+    called = [spec for spec in specs if calls_a_provider(spec)]
+    for spec in catalog.redirected(called):
+        line = f"{spec.provider} is asked at {spec.base_url}, by {_given_by(catalog, spec)}"
+        if spec.key_variable:
+            line += f"; {spec.key_variable} is sent there"
+        yield line
 
 
-def _given_by(workspace: Workspace, spec: ModelSpec) -> str:
-    entry, provider = workspace.catalog.entry(spec.id), workspace.catalog.providers[spec.provider]
-    by_catalog = entry.base_url or provider.base_url
+def _given_by(catalog: Catalog, spec: ModelSpec) -> str:
+    by_catalog = catalog.entry(spec.id).base_url or catalog.providers[spec.provider].base_url
     return "base_url in the catalog" if spec.base_url == by_catalog else "OPENAI_BASE_URL"
 
 
@@ -133,7 +149,10 @@ def retirement(model: ModelEntry, today: date) -> str:
 
     It is empty when none is announced, or it is more than `WARN_DAYS` days away.
     """
-    if model.retires is None or (days := (model.retires - today).days) > WARN_DAYS:
+    if model.retires is None:
+        return ""
+    days = (model.retires - today).days
+    if days > WARN_DAYS:
         return ""
     if days <= 0:
         return f"{model.id} was retired on {model.retires}: its calls will fail"
@@ -155,9 +174,17 @@ def _preflight(workspace: Workspace, plan: RunPlan, request: Request, observer: 
         observer.note("no preflight: the keys are on the workers")
         return
     checks: list[ModelCheck] = []
-    if asked := list(filter(calls_a_provider, plan.asked)):
+    asked = [spec for spec in plan.asked if calls_a_provider(spec)]
+    if asked:
         observer.note(f"preflight: one harmless question to {counted(len(asked), 'model')}")
-        checks += check_models(workspace, asked, plan.prompt_of, plan.parameters)
+        checks += check_models(
+            workspace.catalog,
+            workspace.credentials,
+            asked,
+            plan.prompt_of,
+            plan.parameters,
+            private_folders=workspace.settings.private_folders,
+        )
     if workspace.settings.embedded_broker:
         called = (spec for spec in reversed(plan.asked) if spec.simulated and spec.base_url)
         simulated = {origin(spec.base_url): spec for spec in called}
@@ -198,7 +225,8 @@ def _require_no_refusal(checks: Sequence[ModelCheck], observer: Observer) -> Non
     if len(refused) == 1:
         [only] = refused
         problem = f"{only.model} refuses this run: {only.detail}"
-        problem += f"; {only.remedy}" if only.remedy else ""
+        if only.remedy:
+            problem += f"; {only.remedy}"
     else:
         observer.note_table(
             ("Model", "Refuses this run", "What to change"),
@@ -213,46 +241,65 @@ def _require_no_refusal(checks: Sequence[ModelCheck], observer: Observer) -> Non
 
 
 def check_models(
-    workspace: Workspace,
+    catalog: Catalog,
+    credentials: Credentials,
     specs: Sequence[ModelSpec],
     prompt_of: Callable[[str], Prompt],
     parameters: CallParameters,
+    *,
+    private_folders: Sequence[Path],
 ) -> list[ModelCheck]:
     """Ask every model about one harmless command, all at once, without retries.
 
-    A model is not asked what it refuses by its catalog entry. The deadline of a call is the run's.
+    A request that a model's catalog entry rules out is not sent. The deadline of a call is the
+    run's.
+
+    Args:
+        private_folders: Folders of the store, which no guard may read.
     """
     from aegish_dist.providers.session import provider_session  # noqa: PLC0415  with aiohttp
 
     async def check_all() -> list[ModelCheck]:
-        async with provider_session(workspace.settings.private_folders) as providers:
-            return await asyncio.gather(
-                *(_asked(workspace, providers, s, prompt_of(s.id), parameters) for s in specs)
-            )
+        async with provider_session(private_folders) as providers:
+            asked = []
+            for spec in specs:
+                prompt = prompt_of(spec.id)
+                connect = partial(_client, providers, credentials, spec, prompt, parameters)
+                asked.append(_asked(catalog, spec, parameters, connect))
+            return await asyncio.gather(*asked)
 
     return asyncio.run(check_all())
 
 
-async def _asked(
-    workspace: Workspace,
+def _client(
     providers: ProviderSession,
+    credentials: Credentials,
     spec: ModelSpec,
     prompt: Prompt,
     parameters: CallParameters,
+) -> ModelClient:
+    key = credentials.key(spec.destination)
+    program = credentials.program(spec.destination)
+    return providers.client(spec, prompt, parameters, key, program=program)
+
+
+async def _asked(
+    catalog: Catalog,
+    spec: ModelSpec,
+    parameters: CallParameters,
+    connect: Callable[[], ModelClient],
 ) -> ModelCheck:
-    if not workspace.catalog.entry(spec.id).takes(spec, parameters):
-        said, remedy = "takes no temperature, by the catalog", "drop --temperature"
-        return ModelCheck(spec.id, False, said, None, refused=True, remedy=remedy)
-    started, meant = time.monotonic(), workspace.catalog.meant(spec.id)
+    if not catalog.entry(spec.id).takes(spec, parameters):
+        detail, remedy = "takes no temperature, by the catalog", "drop --temperature"
+        return ModelCheck(spec.id, False, detail, None, refused=True, remedy=remedy)
+    meant = catalog.meant(spec.id)
+    started = time.monotonic()
 
     def since() -> float:
         return round((time.monotonic() - started) * 1000, 1)
 
     try:
-        key = workspace.credentials.key(spec.destination)
-        program = workspace.credentials.program(spec.destination)
-        client = providers.client(spec, prompt, parameters, key, program=program)
-        completion = await client.complete(PROBE_COMMAND)
+        completion = await connect().complete(PROBE_COMMAND)
     except ProviderError as error:
         refused = error.error_class in REFUSALS
         reached = error.error_class is not ErrorClass.CONNECTION
@@ -260,15 +307,18 @@ async def _asked(
         if error.error_class is ErrorClass.NOT_FOUND:
             openai = spec.wire is WireFormat.OPENAI  # Anthropic's root has no version
             unversioned = openai and not re.search(r"/v\d", spec.base_url)
-            remedy = f"does {_given_by(workspace, spec)} lack /v1?" if unversioned else meant
+            remedy = f"does {_given_by(catalog, spec)} lack /v1?" if unversioned else meant
         if not reached:
-            remedy = f"start its server or mend its address, {_given_by(workspace, spec)}"
+            remedy = f"start its server or mend its address, {_given_by(catalog, spec)}"
         return ModelCheck(spec.id, False, str(error), since(), refused, remedy, reached)
     except AegishError as error:
         refused = isinstance(error, ConfigError)
-        unset = str(error) == f"{spec.key_variable} is not set"
-        remedy = meant or (f"export {spec.key_variable}=..." if unset else "")
-        return ModelCheck(spec.id, False, str(error), None, refused, remedy if refused else "")
+        remedy = ""
+        if refused and meant:
+            remedy = meant
+        elif refused and str(error) == f"{spec.key_variable} is not set":
+            remedy = f"export {spec.key_variable}=..."
+        return ModelCheck(spec.id, False, str(error), None, refused, remedy)
     outcome = judge(completion, PROBE_COMMAND, spec.output).outcome
     ok = outcome.value in ACTIONS
     detail = outcome.value if ok else "answered without an action"

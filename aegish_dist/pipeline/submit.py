@@ -62,7 +62,7 @@ def start_run(workspace: Workspace, request: Request, observer: Observer = SILEN
             run, or the database or the broker cannot be reached. A message that names a run says
             that it is stored; otherwise nothing is.
     """
-    plan = plan_run(workspace, request)
+    plan = plan_run(workspace, workspace.catalog, workspace.environ, request)
     check_before_calls(workspace, plan, request, observer)
     if request.dry_run:
         return Submission(plan, None, None)
@@ -126,7 +126,7 @@ REPORTED_WITHIN_S = 3.0
 """Seconds in which living workers report the models of a new run that they may not call."""
 
 
-def first_reports(workspace: Workspace, started: Submission) -> RunStatus | None:
+def first_reports(engine: Engine, started: Submission) -> RunStatus | None:
     """Return the status of an enqueued run once living workers have said what they may not call.
 
     It takes `REPORTED_WITHIN_S` seconds at most; None where no model needs a key or a permission.
@@ -135,7 +135,7 @@ def first_reports(workspace: Workspace, started: Submission) -> RunStatus | None
         return None
     deadline = time.monotonic() + REPORTED_WITHIN_S
     while True:
-        status = run_status(workspace.engine, started.run.run_id)
+        status = run_status(engine, started.run.run_id)
         waiting = [m for m in status.models if m.state is State.WAITING and m.reason is None]
         if not (waiting and status.workers) or time.monotonic() > deadline:
             return status
@@ -150,17 +150,18 @@ def extend_run(
     Raises:
         AegishError: Nothing of it is new, something that is named is unknown, a model cannot be
             called or refuses the run, the run was imported or is held, or the database or the
-            broker cannot be reached. A message that says so apart, nothing is stored.
+            broker cannot be reached. Unless the message says that it was stored, nothing is.
     """
-    run = load_submitted_run(workspace.engine, run_id)
-    plan = plan_extension(workspace, run, request)
+    engine = workspace.engine
+    run = load_submitted_run(engine, run_id)
+    plan = plan_extension(engine, workspace.catalog, workspace.environ, run, request)
     check_before_calls(workspace, plan, request, observer)
     if request.dry_run:
-        return Submission(plan, None, run_status(workspace.engine, run_id))
-    before = store_extension(workspace.engine, run, plan)
+        return Submission(plan, None, run_status(engine, run_id))
+    before = store_extension(engine, run, plan)
     calls = plan.estimate().calls
     enqueue_stored(workspace, run, "the extension", observer, calls, beyond=before)
-    extended = load_submitted_run(workspace.engine, run_id)
+    extended = load_submitted_run(engine, run_id)
     return Submission(plan, extended, followed(workspace, extended, request.wait, observer))
 
 

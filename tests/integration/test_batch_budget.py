@@ -251,7 +251,9 @@ def test_an_extension_asks_as_the_run_does(
         stored_run(engine, run_id=run_id, models=MODELS[:1], batch_after_s=after_s)
     with api.Workspace(api.load_settings()) as workspace:
         live, batched = (
-            plan_extension(workspace, load_submitted_run(engine, run_id), request)
+            plan_extension(
+                engine, workspace.catalog, {}, load_submitted_run(engine, run_id), request
+            )
             for run_id in ("0live", "0batched")
         )
     costs = [[each.cost_usd for each in one.estimate().models] for one in (live, batched)]
