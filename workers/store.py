@@ -7,6 +7,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future
+from decimal import Decimal
 from functools import partial
 from queue import SimpleQueue
 from time import monotonic
@@ -89,17 +90,21 @@ class WorkerDatabase:
     def record(self, group: Sequence[Evaluated]) -> Sequence[None]:
         """Insert verdicts, and count them; stored ones stay as they are."""
         began = monotonic()
-        in_transaction(self.engine, insert_verdicts, [(each.key, each.verdict) for each in group])
+        verdicts = [(evaluated.key, evaluated.verdict) for evaluated in group]
+        in_transaction(self.engine, insert_verdicts, verdicts)
         if self._work is not None:
-            verdicts = [(each.item.model, each.verdict) for each in group]
-            self._work.stored(verdicts, monotonic() - began)
+            by_model = [(evaluated.item.model, evaluated.verdict) for evaluated in group]
+            self._work.stored(by_model, monotonic() - began)
         return [None] * len(group)
 
     def spent(self, run_ids: Sequence[str]) -> Sequence[Mapping[str, int]]:
         """Return the costs of each model of each run, in 1e-9 USD; those of open batches too."""
+        spent = []
         with transaction(self.counting) as session:
-            costs = [committed_usd(session, load_run(session, run_id)) for run_id in run_ids]
-        return [{model: int(usd * NANO_USD) for model, usd in each.items()} for each in costs]
+            for run_id in run_ids:
+                costs = committed_usd(session, load_run(session, run_id))
+                spent.append({model: int(usd * NANO_USD) for model, usd in costs.items()})
+        return spent
 
 
 def assignments(
@@ -128,11 +133,12 @@ def uncalled(
 
 def refusals(session: Session, credentials: Credentials) -> dict[tuple[str, str], str]:
     """Return by run and model the reason why this worker may not call it."""
-    return {
-        (each.run_id, each.model): refusal
-        for each in open_queues(session).values()
-        if (refusal := credentials.refusal(each.destination)) is not None
-    }
+    reasons = {}
+    for opened in open_queues(session).values():
+        refusal = credentials.refusal(opened.destination)
+        if refusal is not None:
+            reasons[opened.run_id, opened.model] = refusal
+    return reasons
 
 
 class DaemonThread(Executor):
@@ -175,7 +181,11 @@ class DaemonThread(Executor):
 def budget_of(parameters: CallParameters | None) -> Budget | None:
     if parameters is None:
         return None
-    caps = (parameters.max_cost_usd, parameters.max_cost_per_model_usd)
-    if caps == (None, None):
+    run_cap, model_cap = parameters.max_cost_usd, parameters.max_cost_per_model_usd
+    if run_cap is None and model_cap is None:
         return None
-    return Budget(*(None if cap is None else int(cap * NANO_USD) for cap in caps))
+    return Budget(_nano_usd(run_cap), _nano_usd(model_cap))
+
+
+def _nano_usd(cap: Decimal | None) -> int | None:
+    return None if cap is None else int(cap * NANO_USD)

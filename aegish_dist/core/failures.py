@@ -8,11 +8,10 @@ the evidence.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from enum import IntEnum, StrEnum
-from itertools import groupby
-from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -186,9 +185,12 @@ class TimedFailures(Struct, frozen=True):
 
 def totals(rows: Iterable[TimedFailures]) -> list[TimedFailures]:
     """Add up the stretches of each model and reason, the most attempts first."""
-    kind = attrgetter("model", "error_class")
-    added = [_sum(list(group)) for _, group in groupby(sorted(rows, key=kind), kind)]
-    return sorted(added, key=lambda each: (each.model, -each.attempts, -each.verdicts))
+    kinds: defaultdict[tuple[str, ErrorClass], list[TimedFailures]] = defaultdict(list)
+    for row in rows:
+        kinds[row.model, row.error_class].append(row)
+    # By reason within equal numbers, so that the order of rows changes nothing.
+    added = [_sum(kinds[kind]) for kind in sorted(kinds)]
+    return sorted(added, key=lambda total: (total.model, -total.attempts, -total.verdicts))
 
 
 def _sum(rows: list[TimedFailures]) -> TimedFailures:
@@ -211,10 +213,14 @@ def _sum(rows: list[TimedFailures]) -> TimedFailures:
 def timeline(rows: Iterable[TimedFailures], first: datetime, last: datetime, width: int) -> str:
     """Draw failures from `first` to `last`, which is not earlier, in characters of `RAMP`."""
     counts = [0] * width
-    stretch = (last - first).total_seconds() / width or 1.0
+    stretch_s = (last - first).total_seconds() / width or 1.0
     for row in rows:
-        if row.time is not None:
-            place = int((row.time - first).total_seconds() / stretch)
-            counts[min(max(place, 0), width - 1)] += max(row.attempts, row.verdicts)
+        if row.time is None:
+            continue
+        place = int((row.time - first).total_seconds() / stretch_s)
+        place = min(max(place, 0), width - 1)
+        counts[place] += max(row.attempts, row.verdicts)
     most = max(counts, default=0) or 1
-    return "".join(RAMP[-(-count * (len(RAMP) - 1) // most)] for count in counts)
+    # Rounded up: a single failure is seen.
+    levels = [math.ceil(count * (len(RAMP) - 1) / most) for count in counts]
+    return "".join(RAMP[level] for level in levels)

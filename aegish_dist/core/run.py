@@ -7,12 +7,11 @@ import hashlib
 import json
 import secrets
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
-from itertools import chain
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from msgspec import Meta, Struct, field
 
@@ -67,10 +66,16 @@ def is_arm_of(model: str, prompt: Prompt) -> bool:
 
 def new_run_id(now: datetime, entropy: int | None = None) -> str:
     """Return nine characters that sort by time; `entropy`, in [0, 32768), is random when None."""
-    draw = secrets.randbelow(32**_RANDOM_CHARACTERS) if entropy is None else entropy
-    value = (int(now.timestamp()) - _EPOCH_S) * 32**_RANDOM_CHARACTERS + draw
-    places = reversed(range(_TIME_CHARACTERS + _RANDOM_CHARACTERS))
-    return "".join(ALPHABET[value // 32**place % 32] for place in places)
+    draws = 32**_RANDOM_CHARACTERS
+    if entropy is None:
+        entropy = secrets.randbelow(draws)
+    seconds = int(now.timestamp()) - _EPOCH_S
+    value = seconds * draws + entropy
+    characters = ""
+    for _ in range(_TIME_CHARACTERS + _RANDOM_CHARACTERS):
+        value, digit = divmod(value, 32)
+        characters = ALPHABET[digit] + characters
+    return characters
 
 
 class RunPause(StrEnum):
@@ -132,16 +137,19 @@ class Run(Struct, frozen=True):
     @property
     def asked_with(self) -> tuple[Prompt, ...]:
         """All prompts, the run's first."""
-        return tuple(dict.fromkeys(filter(None, (self.prompt, *self.prompts.values()))))
+        prompts = self.prompts.values()
+        return tuple(dict.fromkeys(prompts if self.prompt is None else (self.prompt, *prompts)))
 
     @property
     def arms(self) -> tuple[Prompt, ...]:
         """The prompts of every model that has no prompt of its own."""
         if self.prompt is None:
             return ()
-        crossed = any(is_arm_of(spec.id, self.prompt) for spec in self.models)
-        named = [p for model, p in self.prompts.items() if crossed and is_arm_of(model, p)]
-        return tuple(dict.fromkeys([self.prompt, *named]))
+        arms = [self.prompt]
+        # A model that reads a prompt of its own is no arm: then no model is named by the first.
+        if any(is_arm_of(spec.id, self.prompt) for spec in self.models):
+            arms += [prompt for model, prompt in self.prompts.items() if is_arm_of(model, prompt)]
+        return tuple(dict.fromkeys(arms))
 
     @property
     def typed(self) -> str:
@@ -217,60 +225,82 @@ def incompatibilities(
 ) -> list[str]:
     """Return a phrase for each difference, also where a fact is known of one run only."""
     runs = (base, other)
-    of_models = (fact for model in models for fact in _facts_of_model(runs, model, parsers))
-    facts = chain(_facts_of_runs(runs, models), of_models)
-    found = (f"{of}: {a} against {b}" for of, ((key_a, a), (key_b, b)) in facts if key_a != key_b)
-    return list(dict.fromkeys(found))
-
-
-_Fact = tuple[str, list[tuple[object, object]]]
-"""The name of a fact; then of each run the value that has to be equal, and its wording."""
-
-
-def _facts_of_runs(runs: Sequence[Run], models: Collection[str]) -> Iterator[_Fact]:
+    facts = [*_dataset_facts(runs, models), *_prompt_facts(runs, models), *_parameter_facts(runs)]
     for model in models:
-        sides = [{d.name: d for d in run.datasets_of(model)} for run in runs]
-        for name in sorted(sides[0].keys() | sides[1].keys()):
-            yield (
-                f"samples of '{name}'",
-                [
-                    (d.fingerprint, f"{d.samples:,} ({d.fingerprint[:8]})") if d else (None, "none")
-                    for d in (side.get(name) for side in sides)
-                ],
-            )
-    specs = chain.from_iterable(run.models for run in runs)
-    reading = {s.id for s in specs if s.wire.reads_prompt or s.wire is WireFormat.IMPORTED}
-    for model in filter(reading.__contains__, models):
-        yield (
-            "prompt",
-            [
-                (p.fingerprint, f"'{p.name}' ({p.fingerprint[:8]})") if p else (None, "unknown")
-                for p in (run.prompt_of(model) for run in runs)
-            ],
-        )
+        facts += _model_facts(runs, model, parsers)
+    differences = []
+    for name, (value, other_value) in facts:
+        if value.key != other_value.key:
+            differences.append(f"{name}: {value.words} against {other_value.words}")
+    return list(dict.fromkeys(differences))
+
+
+class _Value(NamedTuple):
+    key: object  # equal in runs that can be compared
+    words: object
+
+
+_Fact = tuple[str, Sequence[_Value]]
+"""The name of a fact, and its value in each run."""
+
+
+def _dataset_facts(runs: Sequence[Run], models: Iterable[str]) -> Iterator[_Fact]:
+    for model in models:
+        asked = [{dataset.name: dataset for dataset in run.datasets_of(model)} for run in runs]
+        for name in sorted(asked[0].keys() | asked[1].keys()):
+            yield f"samples of '{name}'", [_of_dataset(datasets.get(name)) for datasets in asked]
+
+
+def _of_dataset(dataset: RunDataset | None) -> _Value:
+    if dataset is None:
+        return _Value(None, "none")
+    fingerprint = dataset.fingerprint
+    return _Value(fingerprint, f"{dataset.samples:,} ({fingerprint[:8]})")
+
+
+def _prompt_facts(runs: Sequence[Run], models: Iterable[str]) -> Iterator[_Fact]:
+    reading = set()
+    for spec in (*runs[0].models, *runs[1].models):
+        if spec.wire.reads_prompt or spec.wire is WireFormat.IMPORTED:
+            reading.add(spec.id)
+    for model in models:
+        if model in reading:
+            yield "prompt", [_of_prompt(run.prompt_of(model)) for run in runs]
+
+
+def _of_prompt(prompt: Prompt | None) -> _Value:
+    if prompt is None:
+        return _Value(None, "unknown")
+    return _Value(prompt.fingerprint, f"'{prompt.name}' ({prompt.fingerprint[:8]})")
+
+
+def _parameter_facts(runs: Sequence[Run]) -> Iterator[_Fact]:
     parameters = [run.parameters for run in runs]
-    given = ["given at submit" if each else "unknown" for each in parameters]
-    yield "parameters", [(each, each) for each in given]
-    for name, of in _PARAMETERS.items() if None not in parameters else ():
-        values = [getattr(each, name) for each in parameters]
-        yield of, [(value, "none" if value is None else value) for value in values]
+    yield "parameters", _plain("given at submit" if each else "unknown" for each in parameters)
+    if None in parameters:
+        return
+    for field_name, name in _PARAMETERS.items():
+        values = [getattr(each, field_name) for each in parameters]
+        yield name, [_Value(value, "none" if value is None else value) for value in values]
 
 
-def _facts_of_model(
+def _model_facts(
     runs: Sequence[Run], model: str, parsers: Mapping[ModelOfRun, Collection[int]]
 ) -> Iterator[_Fact]:
     specs = [next(spec for spec in run.models if spec.id == model) for run in runs]
-    kinds = ["simulated" if spec.simulated else "real" for spec in specs]
-    yield f"answers of {model}", [(kind, kind) for kind in kinds]
+    yield f"answers of {model}", _plain("simulated" if spec.simulated else "real" for spec in specs)
     if all(spec.wire is not WireFormat.IMPORTED for spec in specs):
-        yield f"name of {model} at its provider", [(spec.name, spec.name) for spec in specs]
-        forms = [spec.structured or "no" for spec in specs]
-        yield f"structured output of {model}", [(form, form) for form in forms]
-        parameters = [dict(spec.parameters) for spec in specs]
-        yield (
-            f"parameters of {model}",
-            [(each, json.dumps(each, sort_keys=True, default=str)) for each in parameters],
-        )
+        yield f"name of {model} at its provider", _plain(spec.name for spec in specs)
+        yield f"structured output of {model}", _plain(spec.structured or "no" for spec in specs)
+        yield f"parameters of {model}", [_in_json(dict(spec.parameters)) for spec in specs]
     versions = [sorted(set(parsers.get(ModelOfRun(run.run_id, model), ()))) for run in runs]
     if all(versions):
-        yield "parser version", [(each, ", ".join(map(str, each))) for each in versions]
+        yield "parser version", _plain(", ".join(map(str, each)) for each in versions)
+
+
+def _plain(texts: Iterable[str]) -> list[_Value]:
+    return [_Value(text, text) for text in texts]
+
+
+def _in_json(parameters: dict[str, object]) -> _Value:
+    return _Value(parameters, json.dumps(parameters, sort_keys=True, default=str))

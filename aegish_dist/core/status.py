@@ -191,8 +191,9 @@ def model_eta_s(state: State, missing: int, rate_per_s: float) -> float | None:
     """Return the seconds until a model is complete; None when it does not move."""
     if state is State.COMPLETE:
         return 0.0
-    moves = state is State.RUNNING and rate_per_s > 0
-    return round(missing / rate_per_s, 1) if moves else None
+    if state is State.RUNNING and rate_per_s > 0:
+        return round(missing / rate_per_s, 1)
+    return None
 
 
 def run_eta_s(models: Sequence[ModelStatus]) -> float | None:
@@ -202,9 +203,14 @@ def run_eta_s(models: Sequence[ModelStatus]) -> float | None:
     """
     if all(model.state is State.COMPLETE for model in models):
         return 0.0
-    moving = [model.eta_s for model in models if may_move(model) and model.state not in HELD]
-    known = [eta for eta in moving if eta is not None]
-    return max(known) if known and len(known) == len(moving) else None
+    latest_s = None
+    for model in models:
+        if model.state in HELD or not may_move(model):
+            continue
+        if model.eta_s is None:
+            return None
+        latest_s = max(model.eta_s, latest_s or 0.0)
+    return latest_s
 
 
 def cost_at_end_usd(
@@ -221,10 +227,13 @@ def cost_at_end_usd(
     if state in FINAL or not missing:
         return cost_usd
     batched, expected_usd = _left_in_batches(missing, batches)
-    if missing > batched and (cost_usd is None or not verdicts):
-        return None
-    rest_usd = (cost_usd or 0.0) / verdicts * (missing - batched) if verdicts else 0.0
-    return round((cost_usd or 0.0) + expected_usd + rest_usd, 6)
+    total_usd = (cost_usd or 0.0) + expected_usd
+    called = missing - batched
+    if called > 0:
+        if cost_usd is None or not verdicts:
+            return None
+        total_usd += cost_usd / verdicts * called
+    return round(total_usd, 6)
 
 
 def _left_in_batches(missing: int, batches: BatchTotals | None) -> tuple[int, float]:
@@ -237,9 +246,12 @@ def _left_in_batches(missing: int, batches: BatchTotals | None) -> tuple[int, fl
 
 def total_usd(costs: Iterable[float | None]) -> float | None:
     """Return the sum of costs; None when a cost is unknown, or when there are no costs."""
-    listed = list(costs)
-    known = [cost for cost in listed if cost is not None]
-    return round(sum(known), 6) if known and len(known) == len(listed) else None
+    known = []
+    for cost in costs:
+        if cost is None:
+            return None
+        known.append(cost)
+    return round(sum(known), 6) if known else None
 
 
 def retry_command(status: RunStatus) -> str | None:

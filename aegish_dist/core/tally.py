@@ -9,7 +9,7 @@ from decimal import Decimal
 from functools import partial
 from operator import add
 from statistics import fmean, quantiles
-from typing import Any, Self
+from typing import Self
 
 from msgspec import Struct, field
 from msgspec.structs import astuple, replace
@@ -59,6 +59,11 @@ class ConfidenceCell(Struct, frozen=True, order=True):
     sum_c4: int
     sum_d2: int
     sum_d4: int
+
+    def plus(self, other: "ConfidenceCell") -> "ConfidenceCell":
+        """Return the verdicts of this cell and of another one of its kind."""
+        sums = map(add, astuple(self)[3:], astuple(other)[3:])
+        return ConfidenceCell(self.target, self.finding, self.bin, *sums)
 
 
 class Latency(Struct, frozen=True):
@@ -132,9 +137,9 @@ def in_order(cells: Iterable[Cell]) -> tuple[Cell, ...]:
 
 def added_up(cells: Iterable[ConfidenceCell]) -> tuple[ConfidenceCell, ...]:
     """Add up cells of one kind."""
-    sums: dict[tuple[Any, ...], tuple[int, ...]] = {}
+    sums: dict[tuple[object, ...], ConfidenceCell] = {}
     for cell in cells:
-        kind, numbers = astuple(cell)[:3], astuple(cell)[3:]
-        known = sums.get(kind, (0,) * len(numbers))
-        sums[kind] = tuple(map(add, known, numbers))
-    return tuple(sorted(ConfidenceCell(*kind, *numbers) for kind, numbers in sums.items()))
+        kind = (cell.target, cell.finding, cell.bin)
+        known = sums.get(kind)
+        sums[kind] = cell if known is None else known.plus(cell)
+    return tuple(sorted(sums.values()))

@@ -347,9 +347,16 @@ class _Reader:
     def _chosen_commands(self, bounds: Mapping[str, object]) -> dict[str, object]:
         if not (self._chosen.disputed or self._missed):
             return {"keys": None}
-        models = {"models": self.compared, "compared": self._shown, "missed": self._missed}
-        values = {**self._labels, **bounds, **models, "disputed": self._chosen.disputed}
-        return {"keys": list(self._session.scalars(self._choose_commands, values))}
+        values = {
+            **self._labels,
+            **bounds,
+            "models": self.compared,
+            "compared": self._shown,
+            "missed": self._missed,
+            "disputed": self._chosen.disputed,
+        }
+        keys = self._session.scalars(self._choose_commands, values)
+        return {"keys": keys.all()}
 
     def _inconsistent(self, bounds: Mapping[str, object]) -> dict[str, object]:
         if not self._chosen.inconsistent:

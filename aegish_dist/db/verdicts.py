@@ -5,6 +5,7 @@ by COPY, in a fifth of the time of inserts.
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 
@@ -96,9 +97,12 @@ def has_answers(session: Session, run_model_id: int) -> bool:
 
 def insert_verdicts(session: Session, verdicts: Sequence[tuple[VerdictKey, Verdict]]) -> int:
     """As `insert_rows`; of two verdicts of one item the first one counts."""
-    firsts = dict(reversed(verdicts))
-    rows = [verdict_row(key, verdict) for key, verdict in firsts.items()]
-    errors = [error_row(key, each) for key, v in firsts.items() for each in v.call_errors]
+    rows = []
+    errors = []
+    # Reversed: the first of two verdicts is written into the dictionary last.
+    for key, verdict in dict(reversed(verdicts)).items():
+        rows.append(verdict_row(key, verdict))
+        errors += [error_row(key, error) for error in verdict.call_errors]
     return insert_rows(session, rows, errors)
 
 
@@ -168,8 +172,8 @@ def next_answers(
 
 def write_readings(session: Session, readings: Sequence[tuple[VerdictKey, Reading]]) -> None:
     """Replace what is stored as the content of completions; nothing else of a verdict changes."""
-    rows = [key.columns() | asdict(reading) for key, reading in readings]
-    if rows:
+    if readings:
+        rows = [key.columns() | asdict(reading) for key, reading in readings]
         execute(session, "write_readings", rows=json.dumps(rows))
 
 
@@ -313,10 +317,10 @@ class RunImport:
         return self._models[model]
 
     def _sample_keys(self, items: Sequence[NamedSample]) -> list[int]:
-        unseen: dict[str, dict[str, Sample]] = {}
+        unseen: defaultdict[str, dict[str, Sample]] = defaultdict(dict)
         for name, sample_id, sample in items:
             if sample_id not in self._dataset(name).keys:
-                unseen.setdefault(name, {}).setdefault(sample_id, sample)
+                unseen[name].setdefault(sample_id, sample)
         for name, samples in unseen.items():
             self._add(self._datasets[name], samples)
         return [self._datasets[name].keys[sample_id] for name, sample_id, _ in items]
@@ -374,11 +378,17 @@ class RunImport:
         return found.scalar()
 
     def _add(self, dataset: _Dataset, samples: Mapping[str, Sample]) -> None:
-        stored = {i: dataset.stored[i] for i in samples if i in dataset.stored}
-        among = {"dataset": dataset.stored_id, "ids": list(stored)}
-        for row in execute(self._session, "samples_among", **among):
+        stored: list[str] = []
+        new: list[Sample] = []
+        for sample_id, sample in samples.items():
+            dataset.malicious += sample.target is TrueLabel.MALICIOUS
+            if sample_id in dataset.stored:
+                stored.append(sample_id)
+                dataset.keys[sample_id] = dataset.stored[sample_id]
+            else:
+                new.append(sample)
+        rows = execute(self._session, "samples_among", dataset=dataset.stored_id, ids=stored)
+        for row in rows:
             if sample_of(row) != samples[row.sample_id]:
                 raise forged(f"sample {row.sample_id}")
-        new = [sample for i, sample in samples.items() if i not in stored]
-        dataset.keys |= add_samples(self._session, dataset.id, new) | stored
-        dataset.malicious += sum(s.target is TrueLabel.MALICIOUS for s in samples.values())
+        dataset.keys |= add_samples(self._session, dataset.id, new)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from itertools import chain
 from threading import Thread
 
 from sqlalchemy import Engine
@@ -80,13 +79,16 @@ def names_at_hand(settings: Settings, *, guards: bool = False) -> list[str]:
         named = settings.database_url
         with suppress(Exception):
             url = running_url(settings.home) if named is None else named.get_secret_value()
-            if url is not None:
-                with Session(open_engine(url)) as session:
-                    newest = newest_names(session, COMPLETED)
-                    if guards:
-                        found.extend(spec.id for spec in load_run(session, newest[0][0]).models)
-                        return
-                    found.extend(filter(None, chain.from_iterable(newest)))
+            if url is None:
+                return
+            with Session(open_engine(url)) as session:
+                newest = newest_names(session, COMPLETED)
+                if guards:
+                    run = load_run(session, newest[0][0])
+                    found.extend(spec.id for spec in run.models)
+                    return
+                for names in newest:
+                    found.extend(name for name in names if name)
 
     looking = Thread(target=look, daemon=True)  # a server that is away takes seconds to be so
     looking.start()
@@ -108,10 +110,13 @@ def chosen_models(run: Run, named: Sequence[str] = (), policies: Sequence[str] =
 def require_names(run: Run, what: str, names: Iterable[str], known: Sequence[str]) -> None:
     """Refuse a name that a run does not have; `what` says in a word what it names."""
     for name in names:
-        if name not in known:
-            listed = ", ".join(known[:NAMED]) + (", ..." if len(known) > NAMED else "")
-            hint = did_you_mean(name, known, f"it has {listed or 'none'}")
-            raise StoreError(f"run {run.run_id} has no {what} '{name}': {hint}")
+        if name in known:
+            continue
+        listed = ", ".join(known[:NAMED]) or "none"
+        if len(known) > NAMED:
+            listed += ", ..."
+        hint = did_you_mean(name, known, f"it has {listed}")
+        raise StoreError(f"run {run.run_id} has no {what} '{name}': {hint}")
 
 
 def require_asked(run: Run, models: Iterable[str], datasets: Iterable[str] = ()) -> None:
