@@ -57,7 +57,8 @@ class WorkerTelemetry:
         return {"/metrics": self._metrics, "/healthz": self._healthz, "/readyz": self._readyz}
 
     def _metrics(self) -> TelemetryPage:
-        if (components := self.components) is None:
+        components = self.components
+        if components is None:
             return TelemetryPage(f"{STARTING}\n", good=False)
         state = self._on_loop(lambda: self._state(components))
         if state is None:
@@ -73,9 +74,8 @@ class WorkerTelemetry:
 
     def _readyz(self) -> TelemetryPage:
         problems = self._problems()
-        return TelemetryPage(
-            "".join(f"{each}\n" for each in problems or ["ready"]), good=not problems
-        )
+        lines = problems or ["ready"]
+        return TelemetryPage("".join(f"{line}\n" for line in lines), good=not problems)
 
     def _problems(self) -> list[str]:
         if self.components is None:
@@ -119,34 +119,41 @@ class WorkerTelemetry:
 
 def of_models(components: WorkerComponents) -> dict[str, Mapping[tuple[str, ...], float]]:
     """Return what the evaluator and the limiters hold, by model."""
-    evaluator, limiters = components.evaluator, components.limiters.by_model
-    held: Counter[tuple[str, ...]] = Counter()
-    for (_, model), items in evaluator.in_flight.items():
-        held[base_of(model),] += items
-    reasons = ("backoff", *(reason.value for reason in CallWait))
+    evaluator = components.evaluator
+    in_flight: Counter[tuple[str, ...]] = Counter()
+    calls: dict[tuple[str, ...], float] = {}
     waiting: Counter[tuple[str, ...]] = Counter()
-    waiting.update({(model, reason): 0 for model in limiters for reason in reasons})
-    for (_, model), items in evaluator.failing.backing_off.items():
-        waiting[base_of(model), "backoff"] += items
-    for model, limiter in limiters.items():
-        waiting[model, limiter.local.blocked_by.value] = sum(limiter.waiting.values())
+    permits: dict[tuple[str, ...], float] = {}
+    parked: dict[tuple[str, ...], float] = {}
+    for model, limiter in components.limiters.by_model.items():
+        local = limiter.local
+        # Every reason and every model is shown, with 0 where nothing waits or is held.
+        in_flight[model,] = waiting[model, "backoff"] = 0
+        for reason in CallWait:
+            waiting[model, reason.value] = 0
+        waiting[model, local.blocked_by.value] = sum(limiter.waiting.values())
+        calls[model,] = local.held
+        parked[model,] = int(limiter.parked)
+        if local.permits is not None:
+            permits[model,] = local.permits
+    for (_, contender), items in evaluator.in_flight.items():
+        in_flight[base_of(contender),] += items
+    for (_, contender), items in evaluator.failing.backing_off.items():
+        waiting[base_of(contender), "backoff"] += items
     return {
-        "aegish_items_in_flight": {**dict.fromkeys(((model,) for model in limiters), 0), **held},
-        "aegish_calls_in_flight": {(model,): each.local.held for model, each in limiters.items()},
+        "aegish_items_in_flight": in_flight,
+        "aegish_calls_in_flight": calls,
         "aegish_items_waiting": waiting,
-        "aegish_limiter_permits": {
-            (model,): permits
-            for model, each in limiters.items()
-            if (permits := each.local.permits) is not None
-        },
-        PARKED: {(model,): int(each.parked) for model, each in limiters.items()},
+        "aegish_limiter_permits": permits,
+        PARKED: parked,
     }
 
 
 def _of_store(components: WorkerComponents) -> Readings:
     pending = components.writer.pending
-    made = [each.verdict.created_at for each in pending if each.verdict.created_at is not None]
-    lag_s = (datetime.now(UTC) - min(made)).total_seconds() if made else 0.0
+    now = datetime.now(UTC)
+    oldest = min((evaluated.verdict.created_at or now for evaluated in pending), default=now)
+    lag_s = (now - oldest).total_seconds()
     return {
         "aegish_store_healthy": _one(components.evaluator.takes_items),
         "aegish_store_waiting_verdicts": _one(len(pending)),

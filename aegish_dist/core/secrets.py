@@ -74,11 +74,11 @@ class KeyMask:
     """Hides one key in text, in every form in which a provider may return it."""
 
     def __init__(self, key: str | None) -> None:
-        secret = key and len(key) >= LEAST_KEY_CHARS and key.lower() not in NO_SECRETS
-        self._key = key if key and secret else ""
-        self._signs = tuple(
-            map(_squeezed, [self._key, self._key.encode().hex(), *_in_base64(self._key)])
-        )
+        if key is None or len(key) < LEAST_KEY_CHARS or key.lower() in NO_SECRETS:
+            key = ""
+        self._key = key
+        forms = (key, key.encode().hex(), *_in_base64(key))
+        self._signs = [_squeezed(form) for form in forms]
 
     def text(self, text: str) -> str:
         """Return text without the key in all its forms.

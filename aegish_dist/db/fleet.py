@@ -4,7 +4,7 @@ Parts of a report are JSON. Readers of other versions skip entries and fields th
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -174,7 +174,7 @@ def living_fleet(session: Session) -> Fleet:
     unserved: dict[ModelKey, list[str]] = defaultdict(list)
     waits: dict[ModelKey, list[Waiting]] = defaultdict(list)
     failing: dict[str, list[FailedCalls]] = defaultdict(list)
-    for entry in (entry for each in reports for entry in _entries(each, _Entry)):
+    for entry in _entries(reports, _Entry):
         key = (entry.run, entry.model)
         held[key] += entry.items
         if entry.halt is not None:
@@ -201,11 +201,13 @@ def living_fleet(session: Session) -> Fleet:
     )
 
 
-def _entries(report: Row[Any], kind: type[_Kind]) -> Iterator[_Kind]:
-    """Yield the entries of a worker's report that can be read."""
-    for entry in report.in_flight if isinstance(report.in_flight, list) else ():
-        with suppress(ValidationError):
-            yield convert(entry, kind)
+def _entries(reports: Iterable[Row[Any]], kind: type[_Kind]) -> Iterator[_Kind]:
+    """Yield what can be read of workers' reports: a worker may be of another version."""
+    for report in reports:
+        if isinstance(report.in_flight, list):
+            for entry in report.in_flight:
+                with suppress(ValidationError):
+                    yield convert(entry, kind)
 
 
 def _total_waiting(reports: Sequence[Waiting]) -> Waiting:
@@ -213,11 +215,13 @@ def _total_waiting(reports: Sequence[Waiting]) -> Waiting:
 
     Each worker knows the refused share of the whole fleet, at another time.
     """
+    longest = max(reports, key=lambda waiting: waiting.limiter)
+    refused = [waiting.refused for waiting in reports if waiting.refused is not None]
     return Waiting(
-        limiter=sum(each.limiter for each in reports),
-        backoff=sum(each.backoff for each in reports),
-        blocked_by=max(reports, key=lambda each: each.limiter).blocked_by,
-        refused=max((each.refused for each in reports if each.refused is not None), default=None),
+        limiter=sum(waiting.limiter for waiting in reports),
+        backoff=sum(waiting.backoff for waiting in reports),
+        blocked_by=longest.blocked_by,
+        refused=max(refused, default=None),
     )
 
 
@@ -280,9 +284,9 @@ def read_fleet(session: Session) -> FleetState:
     )
 
 
-def count_models(session: Session, keys: Sequence[int]) -> Mapping[int, Row[Any]]:
-    """Count the verdicts of models of runs: a tenth of a second for each 300,000 of them."""
-    return {key: execute(session, "count_open_model", model=key).one() for key in keys}
+def count_model(session: Session, key: int) -> Row[Any]:
+    """Count the verdicts of a model of a run: a tenth of a second for each 300,000 of them."""
+    return execute(session, "count_open_model", model=key).one()
 
 
 REPORT_AGE = timedelta(seconds=0.5)
@@ -304,9 +308,8 @@ def items_under_way(
     reports = execute(session, "living_workers", alive_s=ALIVE_S).all()
     if any(report.seen_at < since + REPORT_AGE for report in reports):
         return None
-    return sum(
-        each.items
-        for report in reports
-        for each in _entries(report, _Held)
-        if each.run == run_id and model in (None, each.model)
-    )
+    held = 0
+    for entry in _entries(reports, _Held):
+        if entry.run == run_id and model in (None, entry.model):
+            held += entry.items
+    return held

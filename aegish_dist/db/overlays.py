@@ -94,17 +94,22 @@ def _found(
     session: Session, changes: Sequence[LabelChange], within: str, **values: object
 ) -> dict[LabelChange, Sequence[Row[Any]]]:
     """Return the stored samples that each correction may mean."""
-    by_name: defaultdict[tuple[str, bool, str], list[Row[Any]]] = defaultdict(list)
-    if changes:
-        values["ids"] = [each.sample_id for each in changes if each.sample_id]
-        values["commands"] = [each.command for each in changes if not each.sample_id]
-        for row in session.execute(statement("find_samples", within=fragment(within)), values):
-            by_name[row.dataset, True, row.sample_id].append(row)
-            by_name[row.dataset, False, row.command].append(row)
-    return {
-        each: by_name[each.dataset, bool(each.sample_id), each.sample_id or each.command or ""]
-        for each in changes
-    }
+    if not changes:
+        return {}
+    values["ids"] = [change.sample_id for change in changes if change.sample_id]
+    values["commands"] = [change.command for change in changes if not change.sample_id]
+    by_id: defaultdict[tuple[str, str], list[Row[Any]]] = defaultdict(list)
+    by_command: defaultdict[tuple[str, str], list[Row[Any]]] = defaultdict(list)
+    for row in session.execute(statement("find_samples", within=fragment(within)), values):
+        by_id[row.dataset, row.sample_id].append(row)
+        by_command[row.dataset, row.command].append(row)
+    meant: dict[LabelChange, Sequence[Row[Any]]] = {}
+    for change in changes:
+        if change.sample_id:
+            meant[change] = by_id[change.dataset, change.sample_id]
+        else:
+            meant[change] = by_command[change.dataset, change.command or ""]
+    return meant
 
 
 def _sample(change: LabelChange, rows: Sequence[Row[Any]]) -> ChangedSample:

@@ -231,8 +231,11 @@ def save_spec(session: Session, run_id: str, spec: ModelSpec) -> None:
 def asked_prompt(session: Session, name: str, fingerprint: str) -> Prompt | None:
     """Return a prompt that a run asks, by its name and the beginning of its fingerprint."""
     row = execute(session, "pinned_prompt", name=name, fingerprint=fingerprint).one_or_none()
-    prompt = None if row is None else Prompt(*row)
-    return prompt if prompt and prompt.fingerprint.startswith(fingerprint) else None
+    if row is None:
+        return None
+    prompt = Prompt(*row)
+    # A restored row may claim the fingerprint of another text.
+    return prompt if prompt.fingerprint.startswith(fingerprint) else None
 
 
 def _save_prompt(session: Session, prompt: Prompt) -> int:
@@ -249,8 +252,9 @@ def _save_prompt(session: Session, prompt: Prompt) -> int:
 
 def unused_run_id(session: Session, now: datetime) -> str:
     """Return an id for a new run; one in 32,768 of two drawn in the same second is taken."""
-    while run_row(session, run_id := new_run_id(now)) is not None:
-        pass
+    run_id = new_run_id(now)
+    while run_row(session, run_id) is not None:
+        run_id = new_run_id(now)
     return run_id
 
 
@@ -296,10 +300,22 @@ def load_bare_run(session: Session, run_id: str) -> Run:
     with suppress(UnreadableRunError):
         return load_run(session, run_id)
     row = execute(session, "stored_run", run=run_id).one()
-    models = [model.model for model in execute(session, "asked_models", run=run_id)]
-    specs = tuple(ModelSpec(model, WireFormat.IMPORTED, model) for model in models)
-    known = row.id, row.created_at, row.name, row.origin, row.package_version
-    return Run(*known, None, None, 1, (), specs, held=RunPause.CANCELLED)
+    specs = []
+    for model in execute(session, "asked_models", run=run_id):
+        specs.append(ModelSpec(model.model, WireFormat.IMPORTED, model.model))
+    return Run(
+        run_id=row.id,
+        created_at=row.created_at,
+        name=row.name,
+        origin=row.origin,
+        package_version=row.package_version,
+        prompt=None,
+        parameters=None,
+        epochs=1,
+        datasets=(),
+        models=tuple(specs),
+        held=RunPause.CANCELLED,
+    )
 
 
 def load_assignment(session: Session, run_id: str, model: str) -> Assignment | None:

@@ -61,7 +61,7 @@ from aegish_dist.pipeline.control import await_calls, drop_messages
 from aegish_dist.pipeline.datasets import describe
 from aegish_dist.pipeline.observer import SILENT, Observer
 from aegish_dist.pipeline.runs import checked_name
-from aegish_dist.pipeline.status import run_status
+from aegish_dist.pipeline.status import items_held, run_status
 from aegish_dist.pipeline.verdict_files import add_verdicts, batches
 from aegish_dist.pipeline.verdicts import reparse_run
 from aegish_dist.pipeline.workspace import Workspace
@@ -89,17 +89,16 @@ def look_at(engine: Engine, run_id: str) -> LeavingRun:
 
 def _busy(engine: Engine, run: Run) -> str | None:
     """Return why a run cannot be deleted: workers ask its models, or would soon."""
-    cancel = f"`aegish-dist cancel --run-id {run.run_id}`"
-    if run.held is not RunPause.CANCELLED and in_transaction(
-        engine, batches_at_providers, run.run_id
-    ):
-        return f"batches of run {run.run_id} are at a provider and paid for: {cancel} ends them"
+    run_id = run.run_id
+    cancel = f"`aegish-dist cancel --run-id {run_id}`"
+    if run.held is not RunPause.CANCELLED and in_transaction(engine, batches_at_providers, run_id):
+        return f"batches of run {run_id} are at a provider and paid for: {cancel} ends them"
     if run.prompt is None or run.held is not None:
         return None
-    fleet = in_transaction(engine, living_fleet)
-    held = sum(items for (run_id, _), items in fleet.in_flight.items() if run_id == run.run_id)
-    busy = held or (fleet.workers and run_status(engine, run.run_id).missing)
-    return f"workers are at run {run.run_id}: {cancel} stops them" if busy else None
+    workers = in_transaction(engine, living_fleet).workers
+    if items_held(engine, run_id) or (workers and run_status(engine, run_id).missing):
+        return f"workers are at run {run_id}: {cancel} stops them"
+    return None
 
 
 def old_runs(engine: Engine, age: timedelta, keep: int = 0) -> list[LeavingRun]:
@@ -266,16 +265,21 @@ def write_files(engine: Engine, run_id: str, part: Path) -> None:
 def _archived(session: Session, run_id: str) -> ArchivedRun:
     execute(session, "settings_for_archives")
     run = load_run(session, run_id)
-    datasets = [load_run_dataset(session, run_id, each.name) for each in run.datasets]
-    known = tuple(each for each in datasets if each is not None)
-    return ArchivedRun(FORMAT, deletion.size_of(session, run_id).verdicts, run, known)
+    datasets = []
+    for asked in run.datasets:
+        dataset = load_run_dataset(session, run_id, asked.name)
+        if dataset is not None:
+            datasets.append(dataset)
+    verdicts = deletion.size_of(session, run_id).verdicts
+    return ArchivedRun(FORMAT, verdicts, run, tuple(datasets))
 
 
 def _lines_of(session: Session, run: Run) -> Iterator[tuple[str, Iterable[bytes]]]:
     """Yield the files of lines of an archive: their names, and their content in parts."""
-    yield VERDICTS, map(in_ascii, export(session, run, {}))
-    snapshots = execute(session, "snapshots_as_json", run=run.run_id).scalars()
-    yield SNAPSHOTS, (f"{snapshot}\n".encode() for snapshot in snapshots)
+    verdicts = export(session, run, {})
+    yield VERDICTS, map(in_ascii, verdicts)
+    snapshots = execute(session, "snapshots_as_json", run=run.run_id)
+    yield SNAPSHOTS, (f"{snapshot}\n".encode() for snapshot in snapshots.scalars())
 
 
 def _read_back(folder: Path, observer: Observer) -> None:

@@ -195,13 +195,22 @@ class FailingItems:
         by_run: defaultdict[str, list[FailedCalls]] = defaultdict(list)
         for item, errors in self._errors.items():
             for error in errors:
-                reason, lately = (error.error_class, error.status, error.message), error.at + LATELY
-                failed = FailedCalls(error.at, item.model, *reason, 1, int(now <= lately))
+                failed = FailedCalls(
+                    at=error.at,
+                    model=item.model,
+                    error_class=error.error_class,
+                    status=error.status,
+                    message=error.message,
+                    calls=1,
+                    calls_lately=int(now <= error.at + LATELY),
+                )
                 by_run[item.run_id].append(failed)
-        return {
-            run_id: [replace(e, message=mask_key_shapes(e.message)) for e in joined(failed)]
-            for run_id, failed in by_run.items()
-        }
+        return {run_id: _masked(failed) for run_id, failed in by_run.items()}
+
+
+def _masked(failed: list[FailedCalls]) -> list[FailedCalls]:
+    # Masked after they are joined: it takes longer than the rest.
+    return [replace(kind, message=mask_key_shapes(kind.message)) for kind in joined(failed)]
 
 
 Key = TypeVar("Key")
@@ -330,14 +339,13 @@ class CallGate:
         if self.health.good:
             return
         started = time.monotonic()
-        ends = [
-            asyncio.ensure_future(each) for each in (self.health.recovered(), self._stopping.wait())
-        ]
+        recovered = asyncio.ensure_future(self.health.recovered())
+        stopping = asyncio.ensure_future(self._stopping.wait())
         try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((recovered, stopping), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for end in ends:
-                end.cancel()
+            recovered.cancel()
+            stopping.cancel()
         if self._stopping.is_set():
             raise ShuttingDownError
         clock.backoff += time.monotonic() - started

@@ -25,7 +25,7 @@ from aegish_dist.broker.client import QueueReadings, read_queues
 from aegish_dist.broker.messages import model_of
 from aegish_dist.core.run import BatchState
 from aegish_dist.db.engine import in_transaction, open_engine
-from aegish_dist.db.fleet import FleetState, ModelBlock, OpenRun, count_models, read_fleet
+from aegish_dist.db.fleet import FleetState, ModelBlock, OpenRun, count_model, read_fleet
 from aegish_dist.errors import AegishError
 from aegish_dist.logs import get_logger
 from aegish_dist.ratelimit.shared_limiter import server_facts
@@ -63,13 +63,19 @@ def of_database(state: FleetState) -> Readings:
 
 
 def _of_batches(batches: Sequence[Any]) -> Readings:
+    # States without a batch are shown with 0.
     states = [(state.value, 0) for state in BatchState if state is not BatchState.ENDED]
-    creating = [batch.creating_s for batch in batches if batch.state == BatchState.CREATING]
+    oldest_s = creating_s = 0.0
+    for batch in batches:
+        states.append((batch.state, batch.batches))
+        oldest_s = max(oldest_s, batch.oldest_s)
+        if batch.state == BatchState.CREATING:
+            creating_s = max(creating_s, batch.creating_s or 0.0)
     return {
-        "aegish_batches": _summed([*states, *((batch.state, batch.batches) for batch in batches)]),
+        "aegish_batches": _summed(states),
         "aegish_batch_items": _summed((batch.model, batch.requests) for batch in batches),
-        "aegish_batch_oldest_seconds": {(): max((b.oldest_s for b in batches), default=0.0)},
-        "aegish_batch_creating_seconds": {(): max((age or 0.0 for age in creating), default=0.0)},
+        "aegish_batch_oldest_seconds": {(): oldest_s},
+        "aegish_batch_creating_seconds": {(): creating_s},
     }
 
 
@@ -106,12 +112,13 @@ def of_counts(runs: Sequence[OpenRun], counted: Mapping[int, Any]) -> Readings:
     done: dict[tuple[str, ...], int] = {}
     cost: dict[tuple[str, ...], float] = {}
     for run in runs:
-        if counted.keys() >= set(run.models):
-            models = [counted[key] for key in run.models]
-            done[run.run_id,] = sum(model.done for model in models)
-            known = [model.cost_usd for model in models if model.cost_usd is not None]
-            if known:
-                cost[run.run_id,] = sum(known)
+        if not counted.keys() >= set(run.models):
+            continue
+        models = [counted[key] for key in run.models]
+        done[run.run_id,] = sum(model.done for model in models)
+        costs = [model.cost_usd for model in models if model.cost_usd is not None]
+        if costs:
+            cost[run.run_id,] = sum(costs)
     return {"aegish_run_items_done": done, "aegish_run_cost_usd": cost}
 
 
@@ -299,23 +306,33 @@ class Exporter:
         }
 
     def _read_broker(self) -> Readings:
-        runs = () if self._state is None else self._state.runs
-        queues = [each.queue for run in runs for each in run.opened]
+        queues: list[str] = []
+        for run in self._runs:
+            queues += [model.queue for model in run.opened]
         state = self._state if self._sources["database"].readings else None
         return of_broker(read_queues(self._app, queues), state, time())
 
     def _count(self) -> Readings:
-        runs = () if self._state is None else self._state.runs[:MOST_RUNS]
-        opened = {model.key for model in chain.from_iterable(run.opened for run in runs)}
+        runs = self._runs[:MOST_RUNS]
         counts: dict[int, Any] = {}
-        for key in chain.from_iterable(run.models for run in runs):
-            # The verdicts of a closed model do not change until it is opened again.
-            if key in self._counted and key not in opened:
-                counts[key] = self._counted[key]
-            else:
-                counts |= in_transaction(self._counting, count_models, [key])
-        self._counted = {key: count for key, count in counts.items() if key not in opened}
+        closed: dict[int, Any] = {}
+        for run in runs:
+            opened = {model.key for model in run.opened}
+            for key in run.models:
+                # The verdicts of a closed model do not change until it is opened again.
+                if key in opened or key not in self._counted:
+                    counts[key] = in_transaction(self._counting, count_model, key)
+                else:
+                    counts[key] = self._counted[key]
+                if key not in opened:
+                    closed[key] = counts[key]
+        self._counted = closed
         return of_counts(runs, counts)
+
+    @property
+    def _runs(self) -> Sequence[OpenRun]:
+        """The open runs as the database had them last; none before it is read."""
+        return () if self._state is None else self._state.runs
 
 
 def _read_limiter(url: str) -> Readings:

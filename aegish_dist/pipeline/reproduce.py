@@ -1,5 +1,6 @@
 """Published tables: what follows from their figures alone, and a run beside them."""
 
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -64,12 +65,15 @@ def reproduce(
 def _beside(row: published.PublishedGuard, run: Snapshot) -> dict[str, Any] | None:
     """Compare a row with the model that is its `guard`, or else the only one of its name."""
     metrics = {str(model["model"]): model["metrics"] for model in run.document["models"]}
-    name = row.name.lower()
-    guards = [row.guard or ""]
-    if not row.guard:
-        guards = [model for model in metrics if model.lower() == name]
-        guards = guards or [each for each in metrics if each.lower().rpartition("/")[2] == name]
-    if len(guards) != 1 or guards[0] not in metrics:
+    guard = row.guard or _named(row.name, list(metrics))
+    if guard not in metrics:
         return None
-    (guard,) = guards
     return {"model": guard, "metrics": published.agreement(row, metrics[guard])}
+
+
+def _named(name: str, models: Sequence[str]) -> str | None:
+    """Return the only model of a name, which may lack the provider; None: none or several."""
+    lower = name.lower()
+    whole = [model for model in models if model.lower() == lower]
+    named = whole or [model for model in models if model.lower().rpartition("/")[2] == lower]
+    return named[0] if len(named) == 1 else None

@@ -1,7 +1,7 @@
 """What a run asks of whom: in a few lines, and as a run file that `submit` takes."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from decimal import Decimal
 
@@ -22,7 +22,8 @@ def describe_run(engine: Engine, run_id: str) -> Iterator[tuple[str, str]]:
     """Yield what a run is, a label and a text each."""
     run = in_transaction(engine, load_run, run_id)
     yield "Run", run_id
-    yield from ((fact.label, fact.text) for fact in run_facts(run))
+    for fact in run_facts(run):
+        yield fact.label, fact.text
     yield "Models", ", ".join(spec.id for spec in run.models)
 
 
@@ -58,23 +59,33 @@ def _chosen(engine: Engine, run: Run) -> tuple[list[str], int | None]:
 
     `NAME@RUN` stands where the dataset of this name gives other samples now.
     """
-    named: dict[str, Dataset] = {}
-    cut: list[int] = []
-    for each in run.datasets:
+    whole: dict[str, Dataset] = {}
+    limit: int | None = None  # the longest of the cut datasets
+    for asked in run.datasets:
         with suppress(DatasetError):
-            named[each.name] = whole = choose_dataset(engine, each.name)
-            cut += [each.samples] if each.samples < len(whole.samples) else []
-    for limit in (max(cut), None) if cut else (None,):
-        same = {d.name for d in run.datasets if _is_same(named.get(d.name), d.fingerprint, limit)}
-        if limit is None or all(d.samples <= limit for d in run.datasets if d.name not in same):
-            break
-    return [d.name if d.name in same else f"{d.name}@{run.run_id}" for d in run.datasets], limit
+            dataset = choose_dataset(engine, asked.name)
+            whole[asked.name] = dataset
+            if asked.samples < len(dataset.samples):
+                limit = max(asked.samples, limit or 0)
+    names = _names(run, whole, limit)
+    # A limit would cut what `NAME@RUN` stands for, too.
+    pinned = [asked for asked in run.datasets if asked.name not in names]
+    if limit is not None and any(asked.samples > limit for asked in pinned):
+        limit = None
+        names = _names(run, whole, limit)
+    return names, limit
 
 
-def _is_same(whole: Dataset | None, fingerprint: str, limit: int | None) -> bool:
-    return whole is not None and narrow(whole, (), limit).fingerprint == fingerprint
+def _names(run: Run, whole: Mapping[str, Dataset], limit: int | None) -> list[str]:
+    names = []
+    for asked in run.datasets:
+        dataset = whole.get(asked.name)
+        same = dataset is not None and narrow(dataset, (), limit).fingerprint == asked.fingerprint
+        names.append(asked.name if same else f"{asked.name}@{run.run_id}")
+    return names
 
 
 def _toml(value: object) -> str:
-    plain = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
-    return f"{value}" if plain else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False)

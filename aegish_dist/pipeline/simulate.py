@@ -105,21 +105,15 @@ def one_of_each_format() -> dict[str, WireFormat]:
 
 def simulated_models() -> dict[str, WireFormat]:
     """Return the id of every simulated model with its format, one of each format first."""
-    listed = {model.partition("/")[2] for model in one_of_each_format()}
-    classifiers = {
-        _simulated_id(http.simulated_model, wire): wire
-        for wire, http in HTTP_FORMATS.items()
-        if not http.chat
-    }
-    return (
-        one_of_each_format()
-        | classifiers
-        | {
-            _simulated_id(persona, DEFAULT_FORMAT): DEFAULT_FORMAT
-            for persona in PERSONAS
-            if persona not in listed
-        }
-    )
+    models = one_of_each_format()
+    listed = {model.partition("/")[2] for model in models}
+    for wire, http in HTTP_FORMATS.items():
+        if not http.chat:
+            models[_simulated_id(http.simulated_model, wire)] = wire
+    for persona in PERSONAS:
+        if persona not in listed:
+            models[_simulated_id(persona, DEFAULT_FORMAT)] = DEFAULT_FORMAT
+    return models
 
 
 def catalog_for(
@@ -144,28 +138,36 @@ def catalog_for(
         models = [(model, _format_of(provider_name(model), known)) for model in replayed]
     foreign = {provider_name(model): wire for model, wire in models}
     arms = [model for model, _ in models if model != base_of(model)]
-    tables = [
-        f'[providers."{name}"]\nwire = "{wire}"\nbase_url = "{_root(url, wire)}"\n'
-        'key_variable = ""\nsimulated = true\n' + ("" if wire.reads_prompt else CLASSIFIER)
-        for name, wire in foreign.items()
-        if name not in known
-    ]
-    entries = [
-        f'[[models]]\nid = "{model}"\n'
-        f'base_url = "{_root(url, wire, model)}"\nsimulated = true\ndefault = false\n'
-        + ("batch_share = 0\n" if provider_name(model) in known else "")
-        + (f"output = {_inline(to_builtins(outputs[model]))}\n" if model in outputs else "")
-        + "".join(_variant(arm, outputs) for arm in arms if base_of(arm) == model)
-        for model, wire in {base_of(model): wire for model, wire in models}.items()
-    ]
-    return "\n".join(tables + entries)
+    tables = []
+    for name, wire in foreign.items():
+        if name in known:
+            continue
+        table = f'[providers."{name}"]\nwire = "{wire}"\nbase_url = "{_root(url, wire)}"\n'
+        table += 'key_variable = ""\nsimulated = true\n'
+        if not wire.reads_prompt:
+            table += CLASSIFIER
+        tables.append(table)
+    for model, wire in {base_of(model): wire for model, wire in models}.items():
+        entry = f'[[models]]\nid = "{model}"\nbase_url = "{_root(url, wire, model)}"\n'
+        entry += "simulated = true\ndefault = false\n"
+        if provider_name(model) in known:
+            entry += "batch_share = 0\n"
+        if model in outputs:
+            entry += f"output = {_inline(to_builtins(outputs[model]))}\n"
+        for arm in arms:
+            if base_of(arm) == model:
+                entry += _variant(arm, outputs)
+        tables.append(entry)
+    return "\n".join(tables)
 
 
 def _variant(contender: str, outputs: Mapping[str, Output]) -> str:
     """Name an arm that is asked under a name of its own, by which its answers are found."""
     keys = {"name": contender.partition("/")[2]}
-    own = {"output": to_builtins(outputs[contender])} if contender in outputs else {}
-    return f'variants."{contender.partition(ARM_MARK)[2]}" = {_inline(keys | own)}\n'
+    if contender in outputs:
+        keys["output"] = to_builtins(outputs[contender])
+    variant = contender.partition(ARM_MARK)[2]
+    return f'variants."{variant}" = {_inline(keys)}\n'
 
 
 def write_catalog(
@@ -203,9 +205,11 @@ def _format_of(provider: str, known: Mapping[str, ProviderEntry]) -> WireFormat:
 def _inline(value: object) -> str:
     """Write a value of JSON as TOML on one line; the two escape texts alike."""
     if isinstance(value, Mapping):
-        return f"{{ {', '.join(f'{key} = {_inline(each)}' for key, each in value.items())} }}"
+        pairs = ", ".join(f"{key} = {_inline(entry)}" for key, entry in value.items())
+        return f"{{ {pairs} }}"
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return f"[{', '.join(map(_inline, value))}]"
+        entries = ", ".join(map(_inline, value))
+        return f"[{entries}]"
     return json.dumps(value)
 
 

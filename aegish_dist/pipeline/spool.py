@@ -53,10 +53,11 @@ class Recovered(Struct, frozen=True):
 def spool(folder: Path, group: Sequence[Evaluated], kind: str = LEFT_OVER) -> Path:
     """Write answers down, whole or not at all, for the owner of the process alone."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = folder / f"{kind}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}.jsonl"
+    now = datetime.now(UTC)
+    path = folder / f"{kind}-{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}.jsonl"
     with replacing(path, private=True) as stream:
-        for each in group:
-            stream.write(_line(each).encode() + b"\n")
+        for evaluated in group:
+            stream.write(f"{_line(evaluated)}\n".encode())
     return path
 
 
@@ -95,9 +96,12 @@ def recover_folder(engine: Engine, folder: Path) -> None:
                     problem=found.problem,
                 )
     if elsewhere:
-        left = "they are left as they are: move or delete them"
-        told = {"files": elsewhere, "folder": str(folder), "remedy": left}
-        log.warning("answers_for_another_database", **told)
+        log.warning(
+            "answers_for_another_database",
+            files=elsewhere,
+            folder=str(folder),
+            remedy="they are left as they are: move or delete them",
+        )
 
 
 def recover(engine: Engine, path: Path) -> Recovered:
@@ -183,10 +187,11 @@ def _store(session: Session, lines: Sequence[bytes]) -> int:
 
 def _read(line: bytes) -> tuple[Item, dict[str, Any], list[dict[str, Any]]]:
     try:
-        read = json.loads(line)
-        item, row, errors = read["item"], read["verdict"], read["errors"]
-        if not all(isinstance(each, dict) for each in (row, *errors)):
-            raise ValueError("no columns")
-        return decode(item), row, errors
+        answer = json.loads(line)
+        row, errors = answer["verdict"], answer["errors"]
+        for columns in (row, *errors):
+            if not isinstance(columns, dict):
+                raise ValueError("no columns")
+        return decode(answer["item"]), row, errors
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise InputError("it is not the line of an answer") from error

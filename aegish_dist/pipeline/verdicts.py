@@ -233,16 +233,16 @@ def _find(session: Session, run: Run, name: str, dataset: str | None) -> FoundSa
             hint = f"run {elsewhere} has it: add --run-id {elsewhere}"
         raise StoreError(f"run {run.run_id} has no sample '{_short(name)}': {hint}")
     best = [sample for sample in samples if sample.rank == samples[0].rank]
-    if len(best) > 1:
-        candidates = []
-        for each in best[:CANDIDATES]:
-            command = _short(each.sample.command)
-            candidates.append(f"{each.sample_id} of {each.dataset} ({command})")
-        if len(best) > CANDIDATES:
-            candidates.append("...")
-        listed = ", ".join(candidates)
-        raise StoreError(f"'{_short(name)}' is ambiguous: it could be {listed}")
-    return best[0]
+    if len(best) == 1:
+        return best[0]
+    candidates = []
+    for sample in best[:CANDIDATES]:
+        command = _short(sample.sample.command)
+        candidates.append(f"{sample.sample_id} of {sample.dataset} ({command})")
+    if len(best) > CANDIDATES:
+        candidates.append("...")
+    listed = ", ".join(candidates)
+    raise StoreError(f"'{_short(name)}' is ambiguous: it could be {listed}")
 
 
 def _short(text: str) -> str:
@@ -356,11 +356,13 @@ def reparse_run(
 def _require_tokens(old: ModelSpec, new: ModelSpec) -> None:
     asked = tokens_of(old.output) if old.output else ()
     wanted = tokens_of(new.output) if new.output else ()
-    if asked != wanted and old.wire is not WireFormat.IMPORTED:
-        lists = [str(list(tokens)) for tokens in asked]
-        kept = " and ".join(lists) or "no tokens"
-        problem = f"log probabilities of {old.id} are not stored, and it was asked for {kept}"
-        raise StoreError(f"{problem}: keep them as `unsafe` and `safe` of its output")
+    if asked == wanted or old.wire is WireFormat.IMPORTED:
+        return
+    kept = " and ".join(f"{list(tokens)}" for tokens in asked) or "no tokens"
+    raise StoreError(
+        f"log probabilities of {old.id} are not stored, and it was asked for {kept}: keep them as"
+        " `unsafe` and `safe` of its output"
+    )
 
 
 def _is_unread(answer: StoredAnswer, spec: ModelSpec) -> bool:

@@ -24,7 +24,7 @@ from prometheus_client.registry import Collector
 from aegish_dist.core.isolation import Shares
 from aegish_dist.core.tally import TOKEN_KINDS
 from aegish_dist.core.text import printable
-from aegish_dist.core.verdict import CallError, Verdict
+from aegish_dist.core.verdict import CallError, Timing, Usage, Verdict
 from aegish_dist.errors import ConfigError
 from aegish_dist.logs import get_logger
 
@@ -92,11 +92,11 @@ class WorkerMetrics:
         self, series: Series, join: Callable[[float, float], float]
     ) -> dict[tuple[str, ...], float]:
         """Return gauges by model, as bounded as counters; `join` makes one value of two."""
-        found: dict[tuple[str, ...], float] = {}
+        joined: dict[tuple[str, ...], float] = {}
         for (model, *rest), value in series.items():
-            key = (self._label(model), *rest)
-            found[key] = join(found[key], value) if key in found else value
-        return found
+            labels = (self._label(model), *rest)
+            joined[labels] = join(joined[labels], value) if labels in joined else value
+        return joined
 
     def collect(self) -> Iterable[Metric]:
         return self._registry.collect()
@@ -111,22 +111,29 @@ class WorkerMetrics:
 
     def _count(self, model: str, verdict: Verdict) -> None:
         self._of["aegish_verdicts_total"].labels(model, verdict.outcome.value).inc()
-        timing, completion = verdict.timing, verdict.completion
-        if timing.total_ms is not None:  # else answered in a batch, without a call of its own
-            for part in PARTS:
-                ms = getattr(timing, f"{part}_ms")
-                if ms is not None:
-                    self._of["aegish_wait_seconds"].labels(model, part).observe(ms / 1000)
+        completion = verdict.completion
+        # Without a total time it was answered in a batch, and had no call of its own.
+        if verdict.timing.total_ms is not None:
+            self._count_times(model, verdict.timing)
             if completion is not None:
                 self._of["aegish_calls_total"].labels(model, "answered").inc()
                 self._of["aegish_retries_total"].labels(model).inc(bool(verdict.call_errors))
         if completion is not None:
-            for kind in TOKEN_KINDS:
-                number = getattr(completion.usage, f"{kind}_tokens")
-                if number is not None:
-                    self._of["aegish_tokens_total"].labels(model, kind).inc(number)
+            self._count_tokens(model, completion.usage)
         if verdict.cost_usd is not None:
             self._of["aegish_cost_usd_total"].labels(model).inc(float(verdict.cost_usd))
+
+    def _count_times(self, model: str, timing: Timing) -> None:
+        for part in PARTS:
+            ms = getattr(timing, f"{part}_ms")
+            if ms is not None:
+                self._of["aegish_wait_seconds"].labels(model, part).observe(ms / 1000)
+
+    def _count_tokens(self, model: str, usage: Usage) -> None:
+        for kind in TOKEN_KINDS:
+            number = getattr(usage, f"{kind}_tokens")
+            if number is not None:
+                self._of["aegish_tokens_total"].labels(model, kind).inc(number)
 
 
 class TelemetryPage(NamedTuple):

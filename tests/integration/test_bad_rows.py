@@ -21,7 +21,7 @@ from aegish_dist.db.batches import (
     save_batch,
     take_due,
 )
-from aegish_dist.db.fleet import count_models, items_under_way, read_fleet, report_worker
+from aegish_dist.db.fleet import count_model, items_under_way, read_fleet, report_worker
 from aegish_dist.db.runs import list_datasets, list_runs, load_run
 from aegish_dist.db.tables import RUN_MODELS
 from aegish_dist.errors import UnreadableRunError
@@ -77,7 +77,9 @@ def look(session: Session) -> None:
     state = read_fleet(session)
     assert (sum(r.run_id == GOOD for r in state.runs), state.fleet.in_flight[GOOD, A]) == (1, 2)
     of_database(state)
-    count_models(session, [key for each in state.runs for key in each.models])
+    for run in state.runs:
+        for key in run.models:
+            count_model(session, key)
     assert items_under_way(session, GOOD, NOON) == 2
     assert GOOD in {each.run_id for each in models_to_plan(session)}
     due = [each.run_model_id for each in models_of_due_batches(session)]
