@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from structlog.stdlib import BoundLogger
     from structlog.typing import EventDict, Processor, WrappedLogger
 
+# Libraries that write a line per message, migration, stop or Ctrl-C.
 LIBRARY_LEVELS = {
     "alembic": logging.WARNING,
     "celery.app.trace": logging.WARNING,
@@ -26,7 +27,6 @@ LIBRARY_LEVELS = {
     "celery.worker.strategy": logging.WARNING,
     "psycopg.transaction": logging.ERROR,  # of a rollback that an interrupt cut off
 }
-"""Libraries that write a line per message, migration, stop or Ctrl-C."""
 
 
 def configure_logging(level: str = "INFO", log_format: str = "console") -> None:

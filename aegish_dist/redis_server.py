@@ -9,6 +9,7 @@ from redis import exceptions
 
 LOST = (OSError, exceptions.ConnectionError, exceptions.TimeoutError)
 
+# States in which Redis takes no writes, by the code of the error.
 _REFUSALS = {
     "MISCONF": "its disk takes no more",
     "OOM": "its memory is full",
@@ -16,7 +17,6 @@ _REFUSALS = {
     "NOREPLICAS": "too few replicas follow it",
     "BUSY": "a script is running",
 }
-"""States in which Redis takes no writes, by the code of the error."""
 
 
 def load_script(package: str, name: str) -> str:

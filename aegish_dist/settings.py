@@ -24,6 +24,7 @@ PREFIX = "AEGISH_DIST_"
 EMBEDDED_BROKER_URL = "memory://localhost/"
 REDIS_SCHEMES = ("redis", "rediss")
 BROKER_SCHEMES = (*REDIS_SCHEMES, "amqp", "amqps")
+# Options after the question mark of a broker's URL with TLS, and the values that each takes.
 TLS_OPTIONS = {
     "ssl_ca_certs": ".+",
     "ssl_certfile": ".+",
@@ -31,7 +32,6 @@ TLS_OPTIONS = {
     "ssl_cert_reqs": "required|optional|none",
     "ssl_check_hostname": "true|false",
 }
-"""Options after the question mark of a broker's URL with TLS, and the values that each takes."""
 
 
 def _wrong_in_broker(url: str, schemes: Sequence[str] = BROKER_SCHEMES) -> str | None:
@@ -73,18 +73,18 @@ def _data_directory() -> Path:
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     database_url: SecretStr | None = None  # PostgreSQL; the embedded server when unset
     broker_url: SecretStr | None = None  # Redis or RabbitMQ; unset: the worker runs in `submit`
+    # Redis with the fleet's limits; unset: the broker, if Redis.
     limiter_url: SecretStr | None = None
-    """Redis with the fleet's limits; unset: the broker, if Redis."""
     home: Path = msgspec.field(default_factory=_data_directory)
+    # Workers keep answers there that the database refuses; unset: in `home`.
     spool: Path | None = None
-    """Workers keep answers there that the database refuses; unset: in `home`."""
     catalog: Path | None = None  # the user's own model catalog, laid over the packaged one
+    # Calls in flight at most in a worker process.
     concurrency: Annotated[int, Meta(ge=1, le=10_000)] = 500
-    """Calls in flight at most in a worker process."""
     shutdown_grace_s: Annotated[float, Meta(ge=0)] = 60.0  # a stopping worker gives calls in flight
     message_lease_s: Annotated[float, Meta(ge=5, le=3600)] = 40.0  # without a sign of life
+    # To the first look; later ones are multiples.
     batch_poll_s: Annotated[float, Meta(gt=0, le=600)] = 10.0
-    """To the first look; later ones are multiples."""
     queue_type: Literal["classic", "quorum"] = "classic"  # of RabbitMQ; one for a fleet
     metrics_port: Annotated[int, Meta(ge=0, le=65_535)] | None = None  # 0: a free one
     metrics_host: str = "127.0.0.1"  # 0.0.0.0: on all addresses

@@ -8,9 +8,9 @@ and this module makes them cheaper than Python does by itself.
 import gc
 import sys
 
+# Modules that Celery, kombu and structlog load if installed, for messages in YAML, coloured code
+# and reports that no worker makes: 50 ms and 6 MB. None in `sys.modules` stands for not installed.
 UNUSED = ("psutil", "pygments", "rich", "yaml")
-"""Modules that Celery, kombu and structlog load if installed, for messages in YAML, coloured code
-and reports that no worker makes: 50 ms and 6 MB. None in `sys.modules` stands for not installed."""
 
 gc.disable()  # imported modules are no garbage, and searching them takes a fifth of the time
 sys.modules.update(dict.fromkeys(UNUSED))  # type: ignore[arg-type]

@@ -24,8 +24,8 @@ class QuietWorker(Worker):
     """A worker with a name of its own, models as `-Q`, and without messages to other workers."""
 
     hostname: str
+    # Names of `-Q` that discovery is restricted to; empty: all queues.
     pins: frozenset[str] = frozenset()
-    """Names of `-Q` that discovery is restricted to; empty: all queues."""
 
     def on_before_init(self, **kwargs: Any) -> None:
         """Name the worker unless the command line does, and refuse any pool but ours.

@@ -26,8 +26,8 @@ from workers.store import DaemonThread
 
 log = get_logger(__name__)
 
+# Seconds that a stopping worker gives requests under way; another worker goes on after a lease.
 GRACE_S = 5.0
-"""Seconds that a stopping worker gives requests under way; another worker goes on after a lease."""
 END_S = 0.5  # seconds that its thread may take to end after these
 END_POLL_S = 0.05
 

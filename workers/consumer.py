@@ -33,8 +33,8 @@ from aegish_dist.logs import get_logger
 
 log = get_logger(__name__)
 
+# Longest time in a queue; the publishing time of an older message is ignored.
 LONGEST_WAIT_S = 10 * 365 * 24 * 3600
-"""Longest time in a queue; the publishing time of an older message is ignored."""
 
 FAREWELL_S = 2.0  # seconds to wait for each answer of RabbitMQ while a worker ends
 
@@ -42,8 +42,8 @@ FAREWELL_S = 2.0  # seconds to wait for each answer of RabbitMQ while a worker e
 class Consumer(consumer.Consumer):
     """A consumer that takes messages of our tasks, each from its own queues, and no others."""
 
+    # Leases of the latest connection's channel; None for a transport without leases.
     _leases: Any = None
-    """Leases of the latest connection's channel; None for a transport without leases."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # A few compressed bytes may become gigabytes before a message is checked.
@@ -139,8 +139,8 @@ def _refuse(_body: bytes) -> bytes:
     raise DecodeError("a compressed message")
 
 
+# Seconds between comparisons of queues and allowances with a transport that is not ours.
 BALANCE_S = 0.1
-"""Seconds between comparisons of queues and allowances with a transport that is not ours."""
 
 
 class PrefetchPerWorker(bootsteps.StartStopStep):

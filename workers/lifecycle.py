@@ -57,9 +57,9 @@ NO_AGGREGATIONS = (
 )
 
 
+# Callers kept at most. A caller holds the prompt of its run; one look-up makes a dropped caller
+# again.
 KEPT_CALLERS = 500
-"""Callers kept at most. A caller holds the prompt of its run; one look-up makes a dropped caller
-again."""
 
 
 class Callers:
@@ -107,9 +107,9 @@ class CallerMaker(Struct, frozen=True):
         return Caller(traceable, limiter, estimator, spec.price, budget, spec.output)
 
 
+# Seconds without an answer of the database after which the worker does not count as ready. It is
+# asked every 5 s at least.
 SILENT_S = 10.0
-"""Seconds without an answer of the database after which the worker does not count as ready. It is
-asked every 5 s at least."""
 
 
 class Readiness(Struct):
@@ -117,8 +117,8 @@ class Readiness(Struct):
 
     broker_connected: bool = False
     stopping: bool = False
+    # By the monotonic clock; None where nothing looks for runs: `-Q` may name queues of others.
     database_seen_at: float | None = None
-    """By the monotonic clock; None where nothing looks for runs: `-Q` may name queues of others."""
 
     def problems(self, *, takes_verdicts: bool) -> list[str]:
         """Return why no items are taken; empty when they are."""
@@ -137,8 +137,8 @@ log = get_logger(__name__)
 
 REPORT_INTERVAL_S = 1.0
 RESTS_PER_REPORT = 3  # intervals per report of a worker that holds nothing
+# Seconds between two looks whether runs are held: calls have to stop within a second.
 HOLD_INTERVAL_S = 0.2
-"""Seconds between two looks whether runs are held: calls have to stop within a second."""
 ANNOUNCED_INTERVAL_S = 2.0  # seconds between these looks where the database announces changes
 FORGET_S = 2.0  # seconds that a stopping worker waits for the removal of its heartbeat
 

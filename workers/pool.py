@@ -43,14 +43,14 @@ SLOW_START = (
     " that the server answers"
 )
 DRAIN_POLL_S = 0.02
+# Seconds that the event loop may take to end after the grace, with calls that hang in it.
 END_S = 15.0
-"""Seconds that the event loop may take to end after the grace, with calls that hang in it."""
+# Seconds that finished items wait for others, so that one wake-up acknowledges them all.
 GATHER_S = 0.005
-"""Seconds that finished items wait for others, so that one wake-up acknowledges them all."""
 
+# Items prefetched beyond the calls in flight, for each call: an item that is looked up, stored or
+# acknowledged makes no call. That takes about 60 ms, a tenth of a fast model's time.
 SPARE_PER_CALL = 0.2
-"""Items prefetched beyond the calls in flight, for each call: an item that is looked up, stored or
-acknowledged makes no call. That takes about 60 ms, a tenth of a fast model's time."""
 
 
 class TaskPool(BasePool):
@@ -68,8 +68,8 @@ class TaskPool(BasePool):
         self._stop_requested: asyncio.Event
         self._hub: Any = None
         self._broker_errors: tuple[type[Exception], ...] = ()
+        # What the body of each task gets, by the name of the task.
         self.performers: dict[str, Any] = {}
-        """What the body of each task gets, by the name of the task."""
         # Messages by lane. Each counter is written by one thread and read by both, which needs no
         # lock: the consumer's thread counts those taken, the event loop's those finished.
         self._taken_of: Counter[str | None] = Counter()
@@ -80,8 +80,8 @@ class TaskPool(BasePool):
         self._finished: deque[Callable[[], None]] = deque()
         self.readiness = Readiness()  # why the worker takes no items, if it takes none
         self._telemetry: WorkerTelemetry | None = None
+        # Called when runs may have changed, with whether the database announces changes.
         self.run_listeners: list[Callable[[bool], object]] = []
-        """Called when runs may have changed, with whether the database announces changes."""
 
     def runs_changed(self, announced: bool) -> None:
         """Tell the components that ask the database about runs; called in any thread."""

@@ -30,11 +30,11 @@ from aegish_dist.redis_server import refusal_of
 
 log = get_logger(__name__)
 
+# Seconds between two looks, at least; and at most where the database announces no changes.
 LOOK_S = 0.15
-"""Seconds between two looks, at least; and at most where the database announces no changes."""
 SLOW_LOOK_S = 5.0  # seconds between two looks while changes are announced
+# Seconds that the thread waits for an announcement; then it sees which models became quiet.
 WAIT_S = 0.5
-"""Seconds that the thread waits for an announcement; then it sees which models became quiet."""
 CLOSE_S = 1.0  # seconds between two searches for finished models, at least
 CLEAN_UP_S = 30.0  # seconds between searches among all open models, for workers that were killed
 RETRY_S = 1.0  # seconds after which an unreachable database or a refusing broker is asked again

@@ -37,8 +37,8 @@ from workers.writer import Grouped
 if TYPE_CHECKING:
     from aegish_dist.telemetry.metrics import WorkerMetrics
 
+# One for look-ups, one for inserts, one for rare calls: each has a thread of its own.
 CONNECTIONS = 3
-"""One for look-ups, one for inserts, one for rare calls: each has a thread of its own."""
 RECOUNT_CONNECTIONS = 2  # for summing the costs of a run, which may take seconds
 
 Parameters = ParamSpec("Parameters")

@@ -29,20 +29,20 @@ log = get_logger(__name__)
 
 T = TypeVar("T")
 
+# Seconds that an aggregation is held while the database is away, or another worker makes it: that
+# one may have been killed.
 BUSY_S = 5.0
-"""Seconds that an aggregation is held while the database is away, or another worker makes it: that
-one may have been killed."""
 EVENT_CHARS = 200  # characters of a message that an event repeats
+# Key of a request: a function that returns whether this worker still holds the message.
 IS_HELD = "is_held"
-"""Key of a request: a function that returns whether this worker still holds the message."""
 
 
 class Delivery(NamedTuple):
     """The parts of a message that the pool needs; a whole one would take 5 KB."""
 
     run: Callable[[Any, Mapping[str, Any]], Awaitable[None]]
+    # Arguments of the body: the message's own, its queue and its publishing time.
     request: Mapping[str, Any]
-    """Arguments of the body: the message's own, its queue and its publishing time."""
     channel: Any
     tag: Any
     task: str = EVALUATE  # name of the task, which says who performs it

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
+# Seconds within which the event loop has to take a call; it never blocks for longer than a group
+# of items takes. Probes have to wait for longer.
 LOOP_ANSWERS_S = 5.0
-"""Seconds within which the event loop has to take a call; it never blocks for longer than a group
-of items takes. Probes have to wait for longer."""
 PARKED = "aegish_model_parked"
 STARTING = "the worker is starting"
 SILENT = f"the event loop has not answered for {LOOP_ANSWERS_S:g} s\n"

@@ -28,12 +28,12 @@ Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
 GROUP_SIZE = 500
+# Seconds; 100 transactions a second at most, and 1 % of the shortest call to a real model.
 GATHER_S = 0.01
-"""Seconds; 100 transactions a second at most, and 1 % of the shortest call to a real model."""
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 10.0
+# Seconds after which a call under way counts as a failing database, until it ends.
 STUCK_AFTER_S = 5.0
-"""Seconds after which a call under way counts as a failing database, until it ends."""
 
 
 class _Member(NamedTuple, Generic[Argument, Result]):

@@ -18,45 +18,45 @@ from aegish_dist.broker.messages import AGGREGATION_QUEUE, IDLE_QUEUE
 from aegish_dist.core.text import JsonObject
 from aegish_dist.settings import EMBEDDED_BROKER_URL, Settings
 
+# Seconds of a message's lease; a worker renews it every quarter of that.
+#
+# A worker may be stopped or cut off for 30 s before other workers get its items, and the items of a
+# killed worker are in their queues again within 45 s.
 LEASE_S = 40.0
-"""Seconds of a message's lease; a worker renews it every quarter of that.
 
-A worker may be stopped or cut off for 30 s before other workers get its items, and the items of a
-killed worker are in their queues again within 45 s."""
-
+# Seconds between heartbeats to RabbitMQ; after two missing ones a connection counts as lost.
 HEARTBEAT_S = LEASE_S // 2
-"""Seconds between heartbeats to RabbitMQ; after two missing ones a connection counts as lost."""
 
+# Seconds without a consumer after which RabbitMQ deletes a queue, with the messages in it.
+#
+# RabbitMQ keeps empty queues, and each model of each run has one. PostgreSQL knows which items are
+# missing, and `resume` publishes them again. Redis keeps no empty lists, so nothing expires there.
 QUEUE_EXPIRES_S = 7 * 24 * 3600
-"""Seconds without a consumer after which RabbitMQ deletes a queue, with the messages in it.
-
-RabbitMQ keeps empty queues, and each model of each run has one. PostgreSQL knows which items are
-missing, and `resume` publishes them again. Redis keeps no empty lists, so nothing expires there."""
 
 _FIXED = toml.decode(files(__package__).joinpath("celery.toml").read_bytes())
 
+# Names of our own transports and their classes, by the scheme of a broker's URL; RabbitMQ has
+# kombu's. A process loads the class that it uses.
 TRANSPORTS = {
     "redis": ("redis-batched", "aegish_dist.broker.redis_transport:Transport"),
     "memory": ("memory-shared", "aegish_dist.broker.embedded:Transport"),
 }
-"""Names of our own transports and their classes, by the scheme of a broker's URL; RabbitMQ has
-kombu's. A process loads the class that it uses."""
 
 
 class Process(Struct):
     """What a process holds on its application beside Celery's own options, typed."""
 
     settings: Settings
+    # Seconds without a consumer after which the broker deletes a queue; None: never.
     queue_expires_s: int | None
-    """Seconds without a consumer after which the broker deletes a queue; None: never."""
+    # Of queues of models; None where the broker's own kind of queue is meant.
     queue_arguments: Mapping[str, Any] | None
-    """Of queues of models; None where the broker's own kind of queue is meant."""
+    # The commands of Celery that clients of the broker may send.
     remote_commands: Sequence[str]
-    """The commands of Celery that clients of the broker may send."""
+    # Empty where the settings name no database.
     database_url: str
-    """Empty where the settings name no database."""
+    # False for a worker that only aggregates, which `-Q` says.
     calls_models: bool = True
-    """False for a worker that only aggregates, which `-Q` says."""
 
 
 def create_app(settings: Settings) -> Celery:

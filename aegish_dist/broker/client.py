@@ -26,14 +26,14 @@ from aegish_dist.core.verdict import Item
 from aegish_dist.errors import QueueError
 from aegish_dist.redis_server import refusal_of
 
+# Key or queue that is written to test the broker: the key expires at once, the queue is never
+# declared.
 PROBE = "aegish:probe"
-"""Key or queue that is written to test the broker: the key expires at once, the queue is never
-declared."""
 
 CLOSE_TIMEOUT_S = 1  # seconds to wait for the broker while a failed connection is closed
 
+# Retries of kombu for a command; seconds.
 CONNECT_POLICY = {"max_retries": 2, "interval_start": 0.1, "interval_step": 0.2, "timeout": 5}
-"""Retries of kombu for a command; seconds."""
 
 
 def broker_problem(error: Exception, blocked: str | None = None) -> QueueError:
@@ -119,20 +119,20 @@ def is_redis(connection: Connection) -> bool:
     return bool(connection.transport.driver_type == "redis")
 
 
+# Unacknowledged messages that are read; of more, how they are divided among queues is estimated
+# from as many.
 SAMPLED = 500
-"""Unacknowledged messages that are read; of more, how they are divided among queues is estimated
-from as many."""
 
 
 class QueueReadings(Struct, frozen=True):
     """State of queues at a moment."""
 
     waiting: Mapping[str, int]
+    # When the next message of a queue was published, seconds since the epoch; absent where none
+    # waits, and where the broker does not show it.
     oldest_at: Mapping[str, float] = field(default_factory=dict)
-    """When the next message of a queue was published, seconds since the epoch; absent where none
-    waits, and where the broker does not show it."""
+    # Messages that workers hold, over all queues; None where the broker does not show it.
     unacknowledged: int | None = None
-    """Messages that workers hold, over all queues; None where the broker does not show it."""
     unacknowledged_of: Mapping[str, float] = field(default_factory=dict)
     memory_bytes: int | None = None  # memory that a Redis uses; None for another broker
     memory_max_bytes: int | None = None  # memory that it may use; 0: unbounded

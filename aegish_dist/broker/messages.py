@@ -11,22 +11,22 @@ from aegish_dist.core.model import base_of
 from aegish_dist.core.run import Run
 from aegish_dist.core.verdict import Item
 
+# Name of the task that brings an item to its verdict; the product sends tasks by name and never
+# imports the workers.
 EVALUATE = "aegish.evaluate"
-"""Name of the task that brings an item to its verdict; the product sends tasks by name and never
-imports the workers."""
+# Name of the task that makes the snapshots of one row of `aggregations`.
 AGGREGATE = "aegish.aggregate"
-"""Name of the task that makes the snapshots of one row of `aggregations`."""
 
 ENQUEUED_AT = "enqueued_at"  # header with the publishing time, seconds since the epoch
 
 QUEUE_PREFIX = "aegish."
+# Separates model and run; the last one counts, as run ids contain none.
 RUN_MARK = "#"
-"""Separates model and run; the last one counts, as run ids contain none."""
+# A queue without messages: Celery needs at least one, and a worker may have no work yet.
 IDLE_QUEUE = "aegish-idle"
-"""A queue without messages: Celery needs at least one, and a worker may have no work yet."""
+# The queue of all aggregations; as a worker's only `-Q` it stands for a worker that makes them and
+# calls no model.
 AGGREGATION_QUEUE = "aegish-aggregate"
-"""The queue of all aggregations; as a worker's only `-Q` it stands for a worker that makes them and
-calls no model."""
 
 
 def queue_name(model: str, run_id: str) -> str:

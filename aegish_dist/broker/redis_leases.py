@@ -16,13 +16,13 @@ from aegish_dist.redis_server import LOST, load_script
 
 log = get_logger(__name__)
 
+# The hash of unacknowledged messages, each behind the name of its queue and a line break.
 UNACKED = "aegish:unacked"
-"""The hash of unacknowledged messages, each behind the name of its queue and a line break."""
+# The sorted set of the ends of their leases, in seconds of Redis' clock.
 LEASES = "aegish:leases"
-"""The sorted set of the ends of their leases, in seconds of Redis' clock."""
 
+# Upper bound per script: it takes Redis 1 to 2 ms, in which it serves no other client.
 MESSAGES_PER_SCRIPT = 200
-"""Upper bound per script: it takes Redis 1 to 2 ms, in which it serves no other client."""
 
 RENEWALS_PER_LEASE = 4
 

@@ -35,21 +35,21 @@ from aegish_dist.redis_server import LOST, load_script, refusal_of
 
 log = get_logger(__name__)
 
+# Prefix of the sets of queues that are bound to an exchange, each behind its routing key.
 BOUND = "aegish:bound:"
-"""Prefix of the sets of queues that are bound to an exchange, each behind its routing key."""
 
+# Between fetches while there are messages: one fetch replaces those acknowledged meanwhile.
 SHORTEST_PAUSE_S = 0.005
-"""Between fetches while there are messages: one fetch replaces those acknowledged meanwhile."""
+# Between rounds while messages are held or must not be fetched, so that acknowledgements leave.
 LONGEST_PAUSE_S = 0.1
-"""Between rounds while messages are held or must not be fetched, so that acknowledgements leave."""
 REST_S = 2.0  # between fetches from queues that were empty and of which Redis has published nothing
+# Seconds between attempts while Redis takes no writes; shorter than any lease.
 REFUSED_PAUSE_S = 1.0
-"""Seconds between attempts while Redis takes no writes; shorter than any lease."""
 AT_ONCE_S = 0.001  # Celery's hub takes a timer of 0 s for none
 
+# Seconds between pings on the connection for wake-ups and broadcasts; it is lost when the last two
+# were not answered.
 PING_S = 10.0
-"""Seconds between pings on the connection for wake-ups and broadcasts; it is lost when the last two
-were not answered."""
 
 _FETCH = load_script(__package__, "fetch")
 
@@ -65,19 +65,19 @@ class Channel(virtual.Channel):
         super().__init__(connection, **kwargs)
         options = connection.client.transport_options
         self.allowance: Callable[[Sequence[str]], Sequence[int]]
+        # Returns, before each fetch, how many more messages of each queue to fetch at most.
         self.allowance = options.get("allowance", lambda queues: [sys.maxsize] * len(queues))
-        """Returns, before each fetch, how many more messages of each queue to fetch at most."""
+        # Seconds after the last renewal at which a message is requeued.
         self.lease_s: float = options.get("lease_s", 40.0)
-        """Seconds after the last renewal at which a message is requeued."""
+        # Seconds between searches for expired leases.
         self.sweep_s: float = options.get("sweep_s", 5.0)
-        """Seconds between searches for expired leases."""
         # A renewal that is due while the channel rests would otherwise count as late.
         self._rest_s = min(REST_S, self.lease_s / 10)
+        # Queues that are consumed, in the order of their turns, and whether without
+        # acknowledgements.
         self.queues: dict[str, bool] = {}
-        """Queues that are consumed, in the order of their turns, and whether without
-        acknowledgements."""
+        # Queues of broadcasts that are consumed, by their exchange.
         self.broadcasts: dict[str, str] = {}
-        """Queues of broadcasts that are consumed, by their exchange."""
         self._drafts: list[str] | None = None
         self._queue_of: dict[str, str] = {}
         self._empty: set[str] = set()
@@ -305,8 +305,8 @@ class Transport(virtual.Transport):
         number = self.redis.connection_pool.connection_kwargs["db"]
         self._prefix = f"aegish:{number}:"  # Redis publishes to the clients of all databases
         self.wake_channel = f"{self._prefix}wake"
+        # Exchanges of the queues that get broadcasts. As bindings, they outlive a channel.
         self.broadcast_by: dict[str, str] = {}
-        """Exchanges of the queues that get broadcasts. As bindings, they outlive a channel."""
         self._listener: Any = None
         self._heard: set[str] = set()
         self._pinged_at = self._answered_at = 0.0

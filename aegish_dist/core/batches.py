@@ -18,8 +18,8 @@ from aegish_dist.core.outcome import ErrorClass, is_passing
 from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import ProviderError
 
+# Vendors aim to answer in this time. OpenAI and Anthropic then end a batch, Gemini later.
 BATCH_WINDOW_S = 86_400
-"""Vendors aim to answer in this time. OpenAI and Anthropic then end a batch, Gemini later."""
 TOKEN_CHARACTERS = 16  # characters of a batch's token: lower-case letters and digits
 _ALPHABET = string.ascii_lowercase + string.digits
 _NAME = re.compile(
@@ -85,8 +85,8 @@ class BatchLimits(Struct, frozen=True):
 MAX_TRIES = 3  # an item without a verdict after this many batches is asked live
 POLL_SHARE = 0.1  # a batch is looked at again after this share of its age
 MAX_DOUBLINGS = 16
+# A batch of this age that its provider does not know has ended. Gemini takes two windows.
 UNKNOWN_AFTER_S = 2 * BATCH_WINDOW_S + 7_200
-"""A batch of this age that its provider does not know has ended. Gemini takes two windows."""
 
 
 class BatchPace(Struct, frozen=True):
@@ -174,14 +174,14 @@ class ResultReader(Struct):
 
     token: str
     asked: Collection[BatchItem]
+    # Lines so far by kind; after `finish` also the items without a line.
     counts: Counter[ResultKind] = field(default_factory=Counter)
-    """Lines so far by kind; after `finish` also the items without a line."""
+    # Errors that are the rows' own, if the model answers other rows.
     refused: dict[BatchItem, ProviderError] = field(default_factory=dict)
-    """Errors that are the rows' own, if the model answers other rows."""
     problems: dict[BatchItem, str] = field(default_factory=dict)
     _seen: set[BatchItem] = field(default_factory=set)
+    # Answered items with names of this batch that were settled before an interruption.
     _settled: set[BatchItem] = field(default_factory=set)
-    """Answered items with names of this batch that were settled before an interruption."""
 
     def read(self, result: BatchResult) -> tuple[BatchItem, Completion] | None:
         """Take a line; return its item and completion, or None without a completion to store."""

@@ -20,11 +20,11 @@ from aegish_dist.core.outcome import ErrorClass, Outcome
 
 BASE_S = 1.0  # longest wait after the first failed attempt; doubles with each one
 CAP_S = 60.0  # longest wait that the provider did not ask for
+# If the provider asks for a longer wait, the model is parked, so that no item is held so long.
 LONGEST_RETRY_AFTER_S = 300.0
-"""If the provider asks for a longer wait, the model is parked, so that no item is held so long."""
+# Failed probes of a parked model after which a further failed probe may settle its item. This
+# bounds the number of calls.
 LAST_PROBES = 5
-"""Failed probes of a parked model after which a further failed probe may settle its item. This
-bounds the number of calls."""
 
 
 class Proof(IntEnum):
@@ -62,9 +62,9 @@ KINDS = {
         Proof.CIRCUIT_CLOSED, Outcome.TIMEOUT_ERROR, charged=True, ends_probing=True
     ),
 }
+# Either the provider refuses the key, or a firewall takes a command for an attack; in the second
+# case other calls with the same key are answered.
 FORBIDDEN = Kind(Proof.ANSWER_MEANWHILE)
-"""Either the provider refuses the key, or a firewall takes a command for an attack; in the second
-case other calls with the same key are answered."""
 
 
 class Failure(Struct, frozen=True):
@@ -154,8 +154,8 @@ def counts_for_pause(error_class: ErrorClass, retry_after_s: float | None) -> bo
     return KINDS[error_class].pauses or (retry_after_s or 0.0) > LONGEST_RETRY_AFTER_S
 
 
+# Characters from no failed attempt to the highest number in a row.
 RAMP = " .:-=+*#%@"
-"""Characters from no failed attempt to the highest number in a row."""
 
 STRETCHES = 60  # most stretches, unless the user sets their length
 _STRETCHES_S = (1, 5, 10, 30, 60, 300, 600, 1_800, 3_600, 10_800, 21_600, 43_200, 86_400)

@@ -45,8 +45,9 @@ class Metric(StrEnum):
     AUROC = "auroc"  # of single verdicts; no snapshot holds it
 
 
+# The story's score and its two rates, in which pairs of guards are compared.
 COMPARED = (Metric.SCORE, Metric.DETECTION_RATE, Metric.ACCEPTANCE_RATE)
-"""The story's score and its two rates, in which pairs of guards are compared."""
+# Of which no least value makes sense.
 LESS_IS_BETTER = frozenset(
     {
         Metric.FALSE_POSITIVE_RATE,
@@ -61,14 +62,14 @@ LESS_IS_BETTER = frozenset(
         Metric.FLIP_RATE,
     }
 )
-"""Of which no least value makes sense."""
+# Which a target or a gate may ask a least value of.
 TARGET_METRICS = tuple(
     metric for metric in Metric if metric not in LESS_IS_BETTER and metric is not Metric.AUROC
 )
-"""Which a target or a gate may ask a least value of."""
+# At which detection rates are estimated.
 MAX_FPRS = (0.005, 0.01, 0.02, 0.05)
-"""At which detection rates are estimated."""
 DETECTION_RATES_AT_FPR = {max_fpr: f"detection_rate_at_fpr_{max_fpr:g}" for max_fpr in MAX_FPRS}
+# Metrics at any threshold, which no snapshot has.
 SCORES_WITH_THRESHOLD = (
     Metric.AUROC,
     "partial_auroc",
@@ -76,7 +77,6 @@ SCORES_WITH_THRESHOLD = (
     "fitted_score",
     *DETECTION_RATES_AT_FPR.values(),
 )
-"""Metrics at any threshold, which no snapshot has."""
 
 LEVEL = 0.05  # of a test: two sides differ where the adjusted p is below it
 
@@ -127,9 +127,9 @@ class ModelMetrics(Struct, frozen=True):
 
     tally: ModelTally
     metrics: Mapping[str, Estimate]
+    # Verdicts `planned`, `done`, `scored`, `replaced` by a retry, and `<class>_count` of those
+    # done; None for a class that the rule set does not know.
     counts: Mapping[str, int | None]
-    """Verdicts `planned`, `done`, `scored`, `replaced` by a retry, and `<class>_count` of those
-    done; None for a class that the rule set does not know."""
     categories: Mapping[str, Estimate]
     actions: Mapping[TrueLabel, Mapping[ScoredAnswer, int]]  # verdicts by target and label
     repeats: JsonObject | None = None  # None where no command has two scored epochs
@@ -180,8 +180,8 @@ class Comparison(Struct, frozen=True):
     samples: int
     metrics: Mapping[str, Difference]
     categories: Mapping[str, Difference]
+    # Clusters with a large part of the samples of a label, and that share.
     large_clusters: Mapping[str, float] = {}
-    """Clusters with a large part of the samples of a label, and that share."""
 
 
 class Criterion(Struct, frozen=True):

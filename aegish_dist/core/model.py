@@ -22,9 +22,9 @@ class HttpApi(msgspec.Struct, frozen=True):
     """Facts of a wire format that more than one part of the program needs."""
 
     title: str
+    # Pattern of the headers' names: `{of}` is `requests` or `tokens`, `{what}` is `limit`,
+    # `remaining` or `reset`.
     rate_limit_headers: str | None
-    """Pattern of the headers' names: `{of}` is `requests` or `tokens`, `{what}` is `limit`,
-    `remaining` or `reset`."""
     output_limit_fields: tuple[str, ...]  # request fields that may bound the output
     simulated_root: str  # path of the API's root on the simulator
     simulated_model: str  # persona of the simulator that `demo` asks in this wire format
@@ -42,6 +42,7 @@ class WireFormat(StrEnum):
         member.http = http
         return member
 
+    # Also spoken by vLLM, Ollama, Groq, OpenRouter, ...
     OPENAI = (
         "openai",
         HttpApi(
@@ -53,7 +54,6 @@ class WireFormat(StrEnum):
             batches=True,
         ),
     )
-    """Also spoken by vLLM, Ollama, Groq, OpenRouter, ..."""
     ANTHROPIC = (
         "anthropic",
         HttpApi(
@@ -76,6 +76,7 @@ class WireFormat(StrEnum):
             batches=True,
         ),
     )
+    # A JSON document of the operator's own form, sent and answered.
     HTTP = (
         "http",
         HttpApi(
@@ -87,7 +88,6 @@ class WireFormat(StrEnum):
             chat=False,
         ),
     )
-    """A JSON document of the operator's own form, sent and answered."""
     EXEC = ("exec", None)  # a program of the worker's operator
     PYTHON = ("python", None)  # an object of Python in the operator's own environment
     BASELINE = ("baseline", None)
@@ -107,26 +107,26 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     """A guard that is a program, as the worker operator's catalog names it; no run ever does."""
 
     command: tuple[str, ...]  # arguments, the program first; no shell reads them
+    # `once`: started for each command. `lines`: answers JSON objects line by line, each with the
+    # `id` of its question.
     mode: Literal["once", "lines"] = "once"
-    """`once`: started for each command. `lines`: answers JSON objects line by line, each with the
-    `id` of its question."""
+    # On standard input: an agent's PreToolUse document, `{"id", "command"}` or the command alone;
+    # `lines` knows no text.
     input: Literal["hook", "json", "text"] = "json"
-    """On standard input: an agent's PreToolUse document, `{"id", "command"}` or the command alone;
-    `lines` knows no text."""
     processes: int = 1  # at once, per worker
     memory_mb: int = 512  # private, of each process
     pass_variables: tuple[str, ...] = ()  # of the environment; PATH and LANG are passed always
     writes: tuple[str, ...] = ()  # paths that it may write, beside its own home and /dev/null
 
 
+# The formats that go over the network, in the order of the table.
 HTTP_FORMATS: dict[WireFormat, HttpApi] = {
     wire: wire.http for wire in WireFormat if wire.http is not None
 }
-"""The formats that go over the network, in the order of the table."""
 
 
+# Separates a model from its arm: the variant, the prompt, or both as `VARIANT+PROMPT`.
 ARM_MARK = "#"
-"""Separates a model from its arm: the variant, the prompt, or both as `VARIANT+PROMPT`."""
 
 
 def base_of(contender: str) -> str:
@@ -174,8 +174,8 @@ class Rate(msgspec.Struct, frozen=True):
     """A price per million tokens that may rise with the size of the prompt."""
 
     base: Decimal  # USD per million tokens
+    # (threshold, USD): a prompt above the threshold pays this price on all tokens
     tiers: tuple[tuple[int, Decimal], ...] = ()
-    """(threshold, USD): a prompt above the threshold pays this price on all tokens"""
 
     def __post_init__(self) -> None:
         _require_amounts(self.base, *(usd for _, usd in self.tiers))
@@ -197,10 +197,10 @@ class Price(msgspec.Struct, frozen=True):
     cache_read: Rate | None = None  # prompt tokens read from a cache; as `input` when None
     cache_write: Rate | None = None  # prompt tokens written to a cache; as `input` when None
     cache_write_1h: Rate | None = None  # kept for an hour; None: as `cache_write`
+    # Flat USD per call, for hosts that bill so or report no usage; then tokens cost nothing.
     per_call: Decimal | None = None
-    """Flat USD per call, for hosts that bill so or report no usage; then tokens cost nothing."""
+    # USD per hour of a machine that one call keeps busy; then nothing else costs anything.
     per_hour: Decimal | None = None
-    """USD per hour of a machine that one call keeps busy; then nothing else costs anything."""
     cache_from_tokens: int = 0  # tokens from which on the provider caches a prefix
 
     def __post_init__(self) -> None:
@@ -257,8 +257,8 @@ class Destination(msgspec.Struct, frozen=True):
     model: str = ""
     request: Mapping[str, object] | None = None
     output: Output | None = None
+    # Why the run's row says nothing of it, which then is the reason to refuse; None: it does.
     unreadable: str | None = None
-    """Why the run's row says nothing of it, which then is the reason to refuse; None: it does."""
 
 
 class ModelSpec(msgspec.Struct, frozen=True):
@@ -269,8 +269,8 @@ class ModelSpec(msgspec.Struct, frozen=True):
     key_variable: Text | None = None
     max_in_flight: MaxInFlight | None = None  # most calls in flight, over the fleet
     price: Price | None = None
+    # Extra fields of the request body; a null removes a default.
     parameters: Mapping[str, object] = msgspec.field(default_factory=dict)
-    """Extra fields of the request body; a null removes a default."""
     simulated: bool = False  # whether answers come from the simulator; reports say so
     requests_per_minute: PerMinute | None = None  # most calls begun per minute, over the fleet
     tokens_per_minute: PerMinute | None = None
@@ -279,9 +279,9 @@ class ModelSpec(msgspec.Struct, frozen=True):
     batch_share: Decimal | None = None  # cost of a batched request over `price`; None: no batches
     request: Mapping[str, object] | None = None  # in the format `http`; `{command}` stands in it
     output: Output | None = None  # None: the JSON that our prompts ask for
+    # How the provider holds a chat model to the JSON that our prompts ask for: by its schema, or
+    # as the arguments of a function that the model has to call; None: not at all.
     structured: Structured | None = None
-    """How the provider holds a chat model to the JSON that our prompts ask for: by its schema, or
-    as the arguments of a function that the model has to call; None: not at all."""
 
     def __post_init__(self) -> None:
         _require_amounts(self.batch_share)
@@ -321,8 +321,8 @@ class CallParameters(msgspec.Struct, frozen=True):
     temperature: Temperature | None = None  # None leaves the provider's default
     max_output_tokens: Annotated[int, Meta(ge=1, le=2**31)] = 4096
     time_limit_s: Annotated[float, Meta(gt=0, le=1e6)] = 180.0
+    # Once the run has cost this many USD, it begins no further call; None sets no cap.
     max_cost_usd: Decimal | None = None
-    """Once the run has cost this many USD, it begins no further call; None sets no cap."""
     max_cost_per_model_usd: Decimal | None = None
 
     def __post_init__(self) -> None:

@@ -12,8 +12,8 @@ class StopKind(StrEnum):
 
     STOP = "stop"
     MAX_TOKENS = "max_tokens"  # the output or context limit cut the answer
+    # The provider withheld or cut the answer: filter, safety block or refusal.
     CONTENT_FILTER = "content_filter"
-    """The provider withheld or cut the answer: filter, safety block or refusal."""
     OTHER = "other"
 
 
@@ -37,12 +37,12 @@ class ErrorClass(StrEnum):
         return "timeout" if self is ErrorClass.DEADLINE else self.value
 
 
+# Statuses from 400 to 499 that HTTP defines (IANA, HTTP Status Code Registry).
 _HTTP_REFUSALS = frozenset({*range(400, 419), *range(421, 427), 428, 429, 431, 451})
-"""Statuses from 400 to 499 that HTTP defines (IANA, HTTP Status Code Registry)."""
+# Those which by RFC 9110, 4918 and 8470 do not hold for a later attempt: the server waited too
+# long, was at work on something else, or got the call over a connection of another host. Providers
+# send 424 where a model failed to generate, and their own clients try 409 again.
 _PASSING = frozenset({408, 409, 421, 423, 424, 425})
-"""Those which by RFC 9110, 4918 and 8470 do not hold for a later attempt: the server waited too
-long, was at work on something else, or got the call over a connection of another host. Providers
-send 424 where a model failed to generate, and their own clients try 409 again."""
 
 
 def is_passing(status: int) -> bool:
@@ -65,8 +65,8 @@ class Outcome(StrEnum):
     API_ERROR = "API_ERROR"
 
 
+# Outcomes that were read in a text. If the store has no text, it was deleted since.
 READ = frozenset({Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK, Outcome.FORMAT_ERROR})
-"""Outcomes that were read in a text. If the store has no text, it was deleted since."""
 
 
 class OutcomeDetail(StrEnum):
@@ -108,8 +108,8 @@ def find(
     return _EMPTY_BY_STOP.get(stop_kind, OutcomeDetail.EMPTY)
 
 
+# Findings, sorted, with their numbers of verdicts: ((BLOCK, 2), (WARN, 1)).
 OutcomeDetails = tuple[tuple[OutcomeDetail, int], ...]
-"""Findings, sorted, with their numbers of verdicts: ((BLOCK, 2), (WARN, 1))."""
 
 
 class ScoredAnswer(StrEnum):
@@ -126,12 +126,12 @@ class ScoredAnswer(StrEnum):
     PARSE_ERROR = "PARSE_ERROR"
 
 
+# Error classes that all rule sets report; None where a rule set does not know the class.
 ERROR_LABELS = (ScoredAnswer.TIMEOUT_ERROR, ScoredAnswer.FORMAT_ERROR, ScoredAnswer.API_ERROR)
-"""Error classes that all rule sets report; None where a rule set does not know the class."""
 
+# Error classes that only rule sets which know them report.
 RULE_ERROR_LABELS = (
     ScoredAnswer.CONTENT_FILTER,
     ScoredAnswer.TOKEN_LIMIT,
     ScoredAnswer.PARSE_ERROR,
 )
-"""Error classes that only rule sets which know them report."""

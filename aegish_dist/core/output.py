@@ -57,10 +57,10 @@ class Hook(_Mapping, frozen=True, tag="hook"):
 
 
 class Label(_Explained, frozen=True, kw_only=True, tag="label"):
+    # Regular expressions, looked for in order in the stripped text, upper and lower case alike; a
+    # group named `reason` is the reason. The catalog refuses those that RE2 does not know; those of
+    # a stored run are never run.
     patterns: Patterns
-    """Regular expressions, looked for in order in the stripped text, upper and lower case alike; a
-    group named `reason` is the reason. The catalog refuses those that RE2 does not know; those of a
-    stored run are never run."""
     path: str = ""  # to the text; all of the answer when empty
     unsafe: Words = ()
     safe: Words = ()

@@ -122,14 +122,14 @@ class Run(Struct, frozen=True):
     epochs: Number
     datasets: tuple[RunDataset, ...]
     models: tuple[ModelSpec, ...]
+    # The datasets that a model is asked about; an absent model is asked about all.
     datasets_by_model: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """The datasets that a model is asked about; an absent model is asked about all."""
     held: RunPause | None = None
     pruned: Pruned | None = None
+    # By model, seconds from the run's creation until the model is asked in batches.
     batched: Mapping[str, float] = field(default_factory=dict)
-    """By model, seconds from the run's creation until the model is asked in batches."""
+    # Prompts of models that are not asked with `prompt`, by model.
     prompts: Mapping[str, Prompt] = field(default_factory=dict)
-    """Prompts of models that are not asked with `prompt`, by model."""
 
     def prompt_of(self, model: str) -> Prompt | None:
         return self.prompts.get(model, self.prompt)
@@ -208,13 +208,13 @@ class ModelOfRun(Struct, frozen=True, order=True):
     model: str
 
 
+# Names of parameters in messages.
 _PARAMETERS = {
     "seed": "seed",
     "temperature": "temperature",
     "max_output_tokens": "most output tokens",
     "time_limit_s": "time limit in s",
 }
-"""Names of parameters in messages."""
 
 
 def incompatibilities(
@@ -240,8 +240,8 @@ class _Value(NamedTuple):
     words: object
 
 
+# The name of a fact, and its value in each run.
 _Fact = tuple[str, Sequence[_Value]]
-"""The name of a fact, and its value in each run."""
 
 
 def _dataset_facts(runs: Sequence[Run], models: Iterable[str]) -> Iterator[_Fact]:

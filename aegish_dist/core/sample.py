@@ -30,8 +30,8 @@ class Sample(Struct, frozen=True):
         None  # GTFOBins function such as `file-read`; None for harmless commands
     )
     cluster: Name | None = None  # name shared by similar samples, usually the binary; None: alone
+    # Free annotations, which are no part of the identity.
     metadata: Mapping[str, str] = field(default_factory=dict)
-    """Free annotations, which are no part of the identity."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sample) and self._content == other._content

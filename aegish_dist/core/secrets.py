@@ -42,11 +42,11 @@ class SecretStr:
 MASK = "[key]"
 SHORT_KEY_CHARS = 12  # shorter ones are masked as whole words only
 LEAST_KEY_CHARS = 4  # shorter ones are placeholders, no secrets
+# Words of an answer, which masking would turn into a format error, and usual placeholders.
 NO_SECRETS = frozenset(
     {"action", "reason", "confidence", "allow", "warn", "block", "true", "false", "null"}
     | {"none", "empty", "dummy", "test", "local", "ollama", "vllm", "lm-studio", "changeme"}
 )
-"""Words of an answer, which masking would turn into a format error, and usual placeholders."""
 
 _KEY_SHAPES = re.compile(
     # A prefix that a vendor gives to its keys, or one that announces a key.
@@ -121,17 +121,17 @@ class KeyMask:
 
 _SIGNS_OF_ESCAPES = ("\\", "%", "&", "\0", "0x", "0X", "=3D", "=3d")
 _SQUEEZED_OUT = str.maketrans("", "", " \t\r\n:;,._=-/+")
+# A line break within a key: of MIME, of quoted-printable, or escaped as in JSON.
 _BREAK = r"(?:=?\r?\n[ \t]{0,16}|(?:\\{1,4}r)?\\{1,4}n[ \t]{0,16})?"
-"""A line break within a key: of MIME, of quoted-printable, or escaped as in JSON."""
 _GAP = r"[\s:;,._=-]{0,4}(?:0x|\\{1,8}x)?"  # between bytes in hexadecimal
 
 
+# Names of HTML for what keys are made of besides letters and digits.
 _HTML_NAMES = {
     **{"+": "plus", "/": "sol", "=": "equals", "_": "lowbar|UnderBar", ".": "period"},
     **{":": "colon", "&": "amp|AMP", "#": "num", "%": "percnt", "!": "excl", "*": "ast|midast"},
     **{"@": "commat", "$": "dollar", ",": "comma", ";": "semi", "?": "quest"},
 }
-"""Names of HTML for what keys are made of besides letters and digits."""
 
 
 def _squeezed(text: str) -> str:
@@ -177,11 +177,12 @@ _URL = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 _DEFAULT_PORTS = {"http": 80, "https": 443}
+# Host names under which clouds serve a machine's own credentials.
 _METADATA_NAMES = frozenset(
     {"metadata", "metadata.google.internal", "metadata.goog", "metadata.azure.internal"}
     | {"instance-data", "instance-data.ec2.internal"}
 )
-"""Host names under which clouds serve a machine's own credentials."""
+# Link-local networks, and the addresses that clouds use outside of them.
 _METADATA_NETWORKS = tuple(
     map(
         ipaddress.ip_network,
@@ -197,10 +198,9 @@ _METADATA_NETWORKS = tuple(
         ),
     )
 )
-"""Link-local networks, and the addresses that clouds use outside of them."""
 
+# IPv6 networks whose last 32 bits are an IPv4 address: IPv4-compatible, and NAT64 (RFC 6052).
 _EMBEDDING = tuple(map(ipaddress.IPv6Network, ("::/96", "64:ff9b::/96")))
-"""IPv6 networks whose last 32 bits are an IPv4 address: IPv4-compatible, and NAT64 (RFC 6052)."""
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 

@@ -92,10 +92,10 @@ class ModelTally(Struct, frozen=True):
     planned_harmless: int
     cells: tuple[Cell, ...]
     confidence: tuple[ConfidenceCell, ...] = ()
+    # By part: `service`, `queue`, `limiter`, `backoff`, `total`.
     latency: dict[str, Latency] = field(default_factory=dict)
-    """By part: `service`, `queue`, `limiter`, `backoff`, `total`."""
+    # Sums of `TOKEN_KINDS`; None where no verdict has a number.
     tokens: Mapping[str, int | None] = field(default_factory=partial(dict.fromkeys, TOKEN_KINDS))
-    """Sums of `TOKEN_KINDS`; None where no verdict has a number."""
     cost_usd: Decimal | None = None  # of the priced verdicts; None without a priced verdict
     priced_verdicts: int = 0
     replaced: int = 0  # verdicts replaced by a retry: in no cell, but their cost counts

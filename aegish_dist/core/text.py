@@ -16,11 +16,11 @@ JsonObject = dict[str, Any]
 T = TypeVar("T")
 _ON_ONE_LINE = json.JSONEncoder(allow_nan=False)
 _WORD = re.compile(r" *[^ ]+ *")
+# Letters and marks by category that show nothing (Unicode's Default_Ignorable_Code_Point).
 _BLANK = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
     "\U000e0100-\U000e01ef]"
 )
-"""Letters and marks by category that show nothing (Unicode's Default_Ignorable_Code_Point)."""
 
 
 def printable(text: str) -> str:

@@ -20,8 +20,8 @@ class Usage(Struct, frozen=True):
     reasoning_tokens: int | None = None  # the part of `output_tokens` for hidden reasoning
     cache_read_tokens: int | None = None  # the part of `input_tokens` from a cache
     cache_write_tokens: int | None = None  # the part of `input_tokens` to a cache
+    # The part of `cache_write_tokens` kept for an hour, which costs more; not stored by itself.
     cache_write_1h_tokens: int | None = None
-    """The part of `cache_write_tokens` kept for an hour, which costs more; not stored by itself."""
 
 
 class Completion(Struct, frozen=True):
@@ -36,8 +36,8 @@ class Completion(Struct, frozen=True):
     upstream: str | None = None  # the host behind a router such as OpenRouter
     request_id: str | None = None
     suspicion: float | None = None  # of a classifier or log probabilities; finite, at most 1e15
+    # Candidates of the first tokens with the logarithms of their probabilities; not stored.
     logprobs: tuple[Mapping[str, float], ...] = ()
-    """Candidates of the first tokens with the logarithms of their probabilities; not stored."""
     took_ms: float | None = None  # the client's own measure of the call, not stored
 
 

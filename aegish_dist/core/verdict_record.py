@@ -87,8 +87,8 @@ class VerdictRecord(Struct, gc=False, kw_only=True):
     call_errors: tuple[AttemptRecord, ...] = ()
 
 
+# Written for people; the readers of files ignore them.
 OPINIONS = ("outcome", "reason", "confidence", "parser_version")
-"""Written for people; the readers of files ignore them."""
 OF_OTHER_TABLES = frozenset(
     [
         "model",
@@ -105,8 +105,8 @@ OF_OTHER_TABLES = frozenset(
     ]
 )
 _COLUMNS = {"latency_ms": "service_ms", "returned_model": "model_returned"}
+# Attributes whose names differ from the fields of the record.
 _ATTRIBUTES = {"completion": "text", "returned_model": "model", "latency_ms": "service_ms"}
-"""Attributes whose names differ from the fields of the record."""
 _PARTS = (Completion, Usage, Timing, Verdict)
 
 
@@ -144,8 +144,8 @@ FIELDS = tuple(
     _field(each.name, each.type)
     for each in type_info(VerdictRecord).fields  # type: ignore[attr-defined]
 )
+# The columns of `verdicts` that are facts of a verdict, keys of model and sample apart.
 STORED = tuple(each for each in FIELDS if each.column is not None)
-"""The columns of `verdicts` that are facts of a verdict, keys of model and sample apart."""
 _OF_VERDICT = tuple(each for each in STORED if each.part is not None)
 
 

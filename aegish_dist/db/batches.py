@@ -166,11 +166,11 @@ def lock_run(session: Session, run_id: str) -> None:
 
 PROBLEM_LENGTH = 300
 
+# Key in the counts of a batch that its provider turned down after it was created.
 FAILED_AS_A_WHOLE = "failed_as_a_whole"
-"""Key in the counts of a batch that its provider turned down after it was created."""
 SUCCEEDED = "succeeded"  # key in the counts of a batch of the number of its answered requests
+# Key in the counts of a batch that its provider does not know any more: it has no results.
 GONE = "gone"
-"""Key in the counts of a batch that its provider does not know any more: it has no results."""
 
 
 class BatchingModel(Struct, frozen=True):
@@ -200,14 +200,14 @@ class TakenBatch(Struct, frozen=True):
     refused_names: frozenset[str]
     cancel_asked: bool
     failures: int
+    # When the latest attempt to hand it over began, by the store's clock; when it was planned, if
+    # none did.
     begun_at: datetime
-    """When the latest attempt to hand it over began, by the store's clock; when it was planned, if
-    none did."""
     creating_s: float  # seconds since that attempt began; 0 without
     submitted_s: float  # seconds since the provider's name was stored; 0 without
     failed_as_a_whole: bool = False
+    # Answered requests by the provider's last count; None: it gave none.
     succeeded: int | None = None
-    """Answered requests by the provider's last count; None: it gave none."""
     gone: bool = False  # whether the provider does not know it any more
 
 

@@ -39,6 +39,7 @@ CANCEL_TIMEOUT_S = 5.0
 
 EXPECTED = "use postgresql://USER:PASSWORD@HOST:5432/DATABASE"
 
+# For libpq and psycopg; a URL may override the first ones by its query.
 CONNECT_ARGUMENTS = {
     "connect_timeout": 5,
     "application_name": "aegish-dist",
@@ -52,8 +53,8 @@ CONNECT_ARGUMENTS = {
     # before 1.21 hands that to others between transactions.
     "prepare_threshold": None,
 }
-"""For libpq and psycopg; a URL may override the first ones by its query."""
 
+# Of the server's state, rights or schema; any other error is one of a statement, so a bug.
 EXPECTED_ERRORS = (
     psycopg.OperationalError,
     errors.InsufficientPrivilege,
@@ -61,7 +62,6 @@ EXPECTED_ERRORS = (
     errors.UndefinedColumn,
     errors.UndefinedTable,
 )
-"""Of the server's state, rights or schema; any other error is one of a statement, so a bug."""
 
 UNREACHABLE = "check AEGISH_DIST_DATABASE_URL and that the server is running"
 
@@ -72,19 +72,19 @@ OTHER_SCHEMA = (
 
 BUSY = "another session holds what this one needs; try again, or end that session"
 
+# A worker's statements take milliseconds; one that waits longer for a lock is tried again.
 WORKER_REPLY_TIMEOUT_S = 30.0
-"""A worker's statements take milliseconds; one that waits longer for a lock is tried again."""
 
+# A worker's transactions take milliseconds. The server rolls back one of which it hears no more:
+# its connection has gone silent, and the worker's next try waits for the rows that it holds.
 ABANDONED_AFTER_S = 15
-"""A worker's transactions take milliseconds. The server rolls back one of which it hears no more:
-its connection has gone silent, and the worker's next try waits for the rows that it holds."""
 
+# Not behind a pooler between transactions, which would hand it to a command whose transaction may
+# rest for longer; the PIDs of client and server differ there.
 _ROLL_BACK_ABANDONED = (
     "SELECT set_config('idle_in_transaction_session_timeout', %s, false)"
     " WHERE pg_backend_pid() = %s"
 )
-"""Not behind a pooler between transactions, which would hand it to a command whose transaction may
-rest for longer; the PIDs of client and server differ there."""
 
 
 class BoundedConnection(psycopg.Connection[Any]):
@@ -195,8 +195,8 @@ def reading(run_id: str) -> Iterator[None]:
         raise UnreadableRunError(run_id, printable(why[:200])) from error
 
 
+# Errors of decoders for values of a wrong shape, type or size.
 _ODD = (MsgspecError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError)
-"""Errors of decoders for values of a wrong shape, type or size."""
 
 
 def _checked(url: str) -> URL:
@@ -317,8 +317,8 @@ class RunChanges:
         self.engine: Engine = open_engine(
             url, pool_size=1, reply_timeout_s=WORKER_REPLY_TIMEOUT_S, ping=False
         )
+        # Whether changes are announced; before the first `wait`, and through a pooler, not.
         self.announced = False
-        """Whether changes are announced; before the first `wait`, and through a pooler, not."""
         self._listening: Any = None
 
     def wait(self, seconds: float) -> bool:

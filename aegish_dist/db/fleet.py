@@ -23,12 +23,12 @@ from aegish_dist.core.text import clean_text
 from aegish_dist.db.engine import execute
 from aegish_dist.db.schema import head
 
+# A worker reports every second, or every third while it holds nothing; one silent so long does not
+# count.
 ALIVE_S = 10
-"""A worker reports every second, or every third while it holds nothing; one silent so long does not
-count."""
 FORGET_S = 86_400
+# A message or reason is cut to this many characters: a report is written every second.
 TEXT_LENGTH = 200
-"""A message or reason is cut to this many characters: a report is written every second."""
 MOST_KINDS = 50  # a worker reports so many kinds of failed calls at most, the newest ones
 MOST_UNSERVED = 500  # a worker reports no more models than this of those that it may not call
 
@@ -50,14 +50,14 @@ class Fleet(Struct, frozen=True):
     in_flight: Mapping[ModelKey, int]
     halts: ModelBlocks = field(default_factory=dict)
     reasons: Reasons = field(default_factory=dict)
+    # Items held that are not called now; older workers do not report it.
     waiting: Mapping[ModelKey, Waiting] = field(default_factory=dict)
-    """Items held that are not called now; older workers do not report it."""
+    # Failed calls of items held, by run id: the store learns of these with the verdicts.
     failing: Mapping[str, tuple[FailedCalls, ...]] = field(default_factory=dict)
-    """Failed calls of items held, by run id: the store learns of these with the verdicts."""
+    # Models that no worker may call, for lack of a key or by its catalog, and why.
     unserved: Reasons = field(default_factory=dict)
-    """Models that no worker may call, for lack of a key or by its catalog, and why."""
+    # Workers by version of the product; empty text: one that does not report it.
     versions: Mapping[str, int] = field(default_factory=dict)
-    """Workers by version of the product; empty text: one that does not report it."""
     oldest_report_s: float = 0.0
 
     def halt(self, run_id: str, model: str) -> ModelBlock | None:
@@ -263,8 +263,8 @@ class FleetState(Struct, frozen=True):
     tables: Sequence[Any]  # rows of `fleet_tables`
     connections: int
     connections_max: int
+    # Age of the newest verdict at the end of its table; None: there is none.
     newest_verdict_age_s: float | None
-    """Age of the newest verdict at the end of its table; None: there is none."""
 
 
 def read_fleet(session: Session) -> FleetState:
@@ -289,8 +289,8 @@ def count_model(session: Session, key: int) -> Row[Any]:
     return execute(session, "count_open_model", model=key).one()
 
 
+# How long a worker's report may have been under way to the database.
 REPORT_AGE = timedelta(seconds=0.5)
-"""How long a worker's report may have been under way to the database."""
 
 
 def items_under_way(

@@ -31,9 +31,9 @@ from aegish_dist.db.tables import AdvisoryLock, outcome_number
 from aegish_dist.errors import StoreError
 from aegish_dist.opinions.scoring import DEFAULT_RULE
 
+# Seconds after which an aggregation that was enqueued and is not being made is enqueued again: its
+# message is lost, or its turn has not come yet and a second message does no harm.
 LOST_AFTER_S = 60.0
-"""Seconds after which an aggregation that was enqueued and is not being made is enqueued again: its
-message is lost, or its turn has not come yet and a second message does no harm."""
 PROBLEM_LENGTH = 500
 
 
@@ -182,8 +182,8 @@ class FinishedModels:
         """Begin at the first sample; a call searches for `search_s`, `stretch` keys at a time."""
         self._search_s = search_s
         self._stretch = stretch
+        # By key of a model of a run: no sample up to this key lacks a verdict.
         self._answered: dict[int, int] = {}
-        """By key of a model of a run: no sample up to this key lacks a verdict."""
 
     def close(self, session: Session, among: Collection[tuple[str, str]] | None = None) -> bool:
         """Stop listening for the models of which nothing is missing.

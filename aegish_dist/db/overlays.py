@@ -14,8 +14,8 @@ from aegish_dist.db.engine import fragment, statement
 from aegish_dist.errors import OpinionError
 from aegish_dist.opinions.opinion import LabelChange, Overlay
 
+# Whether a dataset of that name has the sample, although none in the store does.
 Elsewhere = Callable[[LabelChange], bool]
-"""Whether a dataset of that name has the sample, although none in the store does."""
 
 
 class ChangedSample(Struct, frozen=True):

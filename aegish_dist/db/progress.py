@@ -29,12 +29,12 @@ class Progress(Struct, frozen=True):
     outcomes: Mapping[Outcome, int]  # verdicts by outcome, of each item the newest one
     failed: Mapping[Outcome, int]  # those of them whose call brought no answer
     replaced: int  # verdicts that a retry has replaced by newer ones
+    # Items whose newest verdict a retry has been asked to replace, and has not yet.
     awaiting_retry: int
-    """Items whose newest verdict a retry has been asked to replace, and has not yet."""
     cost_usd: Decimal | None  # sum over all generations; None when no price is known
     rate_per_s: float  # verdicts stored per second over the last seconds, of all generations
+    # The same since the first of these: a model may just begin; 0 where they are too few.
     pace_per_s: float
-    """The same since the first of these: a model may just begin; 0 where they are too few."""
 
 
 def model_progress(session: Session, run: Run, window_s: float) -> dict[str, Progress]:

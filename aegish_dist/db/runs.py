@@ -450,8 +450,8 @@ class PerModel(Struct, frozen=True):
     session: Session
     run: Run
     keys: Mapping[str, int]
+    # Whether any item was asked again. Nearly no run has such, and pays nothing for it.
     retried: bool
-    """Whether any item was asked again. Nearly no run has such, and pays nothing for it."""
 
     @classmethod
     def of(cls, session: Session, run: Run) -> "PerModel":

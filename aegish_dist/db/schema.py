@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 MIGRATIONS = Path(__file__).parent / "migrations"
+# Seconds; a session that waits for the lock of a table stops every worker behind it.
 LOCK_TIMEOUT_S = 10
-"""Seconds; a session that waits for the lock of a table stops every worker behind it."""
 
 
 def alembic_config(connection: Connection | None = None) -> "Config":

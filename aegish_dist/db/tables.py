@@ -118,12 +118,12 @@ class AdvisoryLock(IntEnum):
     """PostgreSQL's advisory locks of this package; no other program takes these numbers."""
 
     MIGRATING = 0x61656769736801
+    # Held by the one worker that looks for finished models; the others do not wait for it.
     CLOSING = 0x61656769736802
-    """Held by the one worker that looks for finished models; the others do not wait for it."""
+    # Held by a transaction from looking whether a dataset or a prompt is there to adding it.
     ADDING = 0x61656769736803
-    """Held by a transaction from looking whether a dataset or a prompt is there to adding it."""
+    # Plus the key of a model of a run: held by the one worker that plans batches of that model.
     BATCHING = 0x6165676974000000
-    """Plus the key of a model of a run: held by the one worker that plans batches of that model."""
 
 
 class VerdictKey(Struct, frozen=True):
@@ -139,8 +139,8 @@ class VerdictKey(Struct, frozen=True):
 
 
 KEY_COLUMNS = VerdictKey.__struct_fields__
+# Of `verdicts`, without those that the database fills.
 COLUMNS = ("run_model_id", "sample_key", *(str(each.column) for each in STORED))
-"""Of `verdicts`, without those that the database fills."""
 ERROR_COLUMNS = (*KEY_COLUMNS, *CallError.__struct_fields__)
 
 
@@ -166,6 +166,8 @@ def _sql_type(field: RecordField) -> TypeEngine[Any]:
     return _TYPES.get(type(field.kind), Text())
 
 
+# Columns that the primary key of verdicts carries along: all that is counted, so that counting
+# reads a third of the bytes, model by model.
 COVERED = (
     "code",
     "parser_version",
@@ -184,8 +186,6 @@ COVERED = (
     "cache_write_tokens",
     "cost_usd",
 )
-"""Columns that the primary key of verdicts carries along: all that is counted, so that counting
-reads a third of the bytes, model by model."""
 
 
 _needed = partial(Column, nullable=False)
@@ -204,6 +204,14 @@ def _item_key(*of_model: ForeignKey) -> list[Column[Any]]:
 _of_run = partial(ForeignKey, "runs.id", ondelete="CASCADE")
 _of_model = partial(ForeignKey, "run_models.id", ondelete="CASCADE")
 
+# One model's answer about one sample. Insert-only; raw columns never change.
+#
+# A trigger checks, once per statement, that model and sample are there, and locks the models until
+# the transaction ends: foreign keys would do so row by row, which took a third of the time of an
+# insert. Deleting a run deletes its verdicts; samples that a run asks cannot be deleted.
+#
+# Not partitioned by run: the primary key begins with the model, so a run's verdicts lie together in
+# the index. Counting a million took 2.1 s among eleven million, 1.9 s where they were alone.
 VERDICTS = Table(
     "verdicts",
     METADATA,
@@ -218,15 +226,6 @@ VERDICTS = Table(
     Index("ix_verdicts_retried", "run_model_id", postgresql_where=text("generation > 0")),
     PrimaryKeyConstraint(*KEY_COLUMNS, postgresql_include=COVERED),
 )
-"""One model's answer about one sample. Insert-only; raw columns never change.
-
-A trigger checks, once per statement, that model and sample are there, and locks the models until
-the transaction ends: foreign keys would do so row by row, which took a third of the time of an
-insert. Deleting a run deletes its verdicts; samples that a run asks cannot be deleted.
-
-Not partitioned by run: the primary key begins with the model, so a run's verdicts lie together in
-the index. Counting a million took 2.1 s among eleven million, 1.9 s where they were alone.
-"""
 
 CALL_ERRORS = Table(
     "call_errors",
@@ -246,6 +245,10 @@ CALL_ERRORS = Table(
     ),
 )
 
+# One batch of a model of a run: an outbox of what a provider is asked, and its state.
+#
+# Written with its items in one transaction, before the provider hears of it. Any worker takes it
+# when it is due; taking it moves `due_at` by a lease, so that one worker at a time is at it.
 BATCHES = Table(
     "batches",
     METADATA,
@@ -279,12 +282,11 @@ BATCHES = Table(
     Index("ix_batches_due", "due_at", postgresql_where=text("state <> 'ended'")),
     Index("ix_batches_run_model_id", "run_model_id"),
 )
-"""One batch of a model of a run: an outbox of what a provider is asked, and its state.
 
-Written with its items in one transaction, before the provider hears of it. Any worker takes it when
-it is due; taking it moves `due_at` by a lease, so that one worker at a time is at it.
-"""
-
+# An item that is or was asked in a batch and has no verdict yet.
+#
+# Its key is a verdict's: an item is in one open batch at most. The row goes when its verdict is
+# stored.
 BATCHED_ITEMS = Table(
     "batched_items",
     METADATA,
@@ -298,12 +300,11 @@ BATCHED_ITEMS = Table(
     Column("problem", Text),
     Index("ix_batched_items_batch_id", "batch_id"),
 )
-"""An item that is or was asked in a batch and has no verdict yet.
 
-Its key is a verdict's: an item is in one open batch at most. The row goes when its verdict is
-stored.
-"""
-
+# A worker process that died while it read the answer of an item.
+#
+# With the second one the item gets its verdict: the broker delivers the item again, and its answer
+# would kill every worker.
 READING_DEATHS = Table(
     "reading_deaths",
     METADATA,
@@ -311,11 +312,6 @@ READING_DEATHS = Table(
     Column("worker", Text, primary_key=True),
     _needed("at", _TIME, server_default=func.now()),
 )
-"""A worker process that died while it read the answer of an item.
-
-With the second one the item gets its verdict: the broker delivers the item again, and its answer
-would kill every worker.
-"""
 
 DATASETS = Table(
     "datasets",
@@ -347,6 +343,7 @@ SAMPLES = Table(
     UniqueConstraint("dataset_id", "sample_id"),
 )
 
+# A prompt, identified by its name and the fingerprint of its texts.
 PROMPTS = Table(
     "prompts",
     METADATA,
@@ -357,8 +354,8 @@ PROMPTS = Table(
     _needed("template", Text),
     UniqueConstraint("name", "fingerprint"),
 )
-"""A prompt, identified by its name and the fingerprint of its texts."""
 
+# Everything needed to repeat a run.
 RUNS = Table(
     "runs",
     METADATA,
@@ -376,7 +373,6 @@ RUNS = Table(
     _needed("pruned_completions", BigInteger, server_default=text("0")),
     Column("pruned_at", _TIME),
 )
-"""Everything needed to repeat a run."""
 
 RUN_DATASETS = Table(
     "run_datasets",
@@ -385,6 +381,7 @@ RUN_DATASETS = Table(
     Column("dataset_id", Integer, ForeignKey("datasets.id"), primary_key=True),
 )
 
+# Which models a run asks, as resolved at submit.
 RUN_MODELS = Table(
     "run_models",
     METADATA,
@@ -405,8 +402,8 @@ RUN_MODELS = Table(
     UniqueConstraint("run_id", "model"),
     Index("ix_run_models_open", "queue", postgresql_where=text("open")),
 )
-"""Which models a run asks, as resolved at submit."""
 
+# One `retry` of a run: what ended in some outcomes was planned once more.
 RETRIES = Table(
     "retries",
     METADATA,
@@ -416,15 +413,14 @@ RETRIES = Table(
     _needed("items", BigInteger),
     _needed("created_at", _TIME, server_default=func.now()),
 )
-"""One `retry` of a run: what ended in some outcomes was planned once more."""
 
+# An item that a retry planned, which is the only way to a verdict of a later generation.
+#
+# First tries have no such rows: they are models x samples x epochs. Of the items that a retry plans
+# nothing else is known, as verdicts go on arriving while it is made.
 RETRIED_ITEMS = Table("retried_items", METADATA, *_item_key(_of_model()))
-"""An item that a retry planned, which is the only way to a verdict of a later generation.
 
-First tries have no such rows: they are models x samples x epochs. Of the items that a retry plans
-nothing else is known, as verdicts go on arriving while it is made.
-"""
-
+# A living worker process and what it is busy with; rewritten every second or two.
 WORKERS = Table(
     "workers",
     METADATA,
@@ -436,8 +432,8 @@ WORKERS = Table(
     # Its versions and its clock; null of a worker that is older than this column.
     Column("about", JSONB),
 )
-"""A living worker process and what it is busy with; rewritten every second or two."""
 
+# One aggregation of a run under one scoring rule. Append-only.
 SNAPSHOTS = Table(
     "snapshots",
     METADATA,
@@ -461,8 +457,11 @@ SNAPSHOTS = Table(
     _needed("opinion", JSONB, server_default=text("'{}'")),
     _needed("created_at", _TIME, server_default=func.now()),
 )
-"""One aggregation of a run under one scoring rule. Append-only."""
 
+# One aggregation that a worker was asked for, or is about to be: an outbox.
+#
+# Written in the transaction that finds a run complete, so that exactly one comes of each
+# completion, and enqueued after its commit.
 AGGREGATIONS = Table(
     "aggregations",
     METADATA,
@@ -478,12 +477,8 @@ AGGREGATIONS = Table(
     UniqueConstraint("run_id", "completion"),
     Index("ix_aggregations_open", "id", postgresql_where=text("finished_at IS NULL")),
 )
-"""One aggregation that a worker was asked for, or is about to be: an outbox.
 
-Written in the transaction that finds a run complete, so that exactly one comes of each completion,
-and enqueued after its commit.
-"""
-
+# One number of a snapshot, for those who ask in SQL.
 SNAPSHOT_METRICS = Table(
     "snapshot_metrics",
     METADATA,
@@ -501,4 +496,3 @@ SNAPSHOT_METRICS = Table(
     _needed("n", BigInteger),
     Column("clusters", Integer),
 )
-"""One number of a snapshot, for those who ask in SQL."""

@@ -42,12 +42,12 @@ def escaped_pattern(text: str) -> str:
     return text.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
 
 
+# Verdicts of the first part of a list, about; each part after it has twice as many, so that a list
+# of which much is found ends soon, and a rare condition is looked for in few statements.
 STEP_VERDICTS = 2_000
-"""Verdicts of the first part of a list, about; each part after it has twice as many, so that a list
-of which much is found ends soon, and a rare condition is looked for in few statements."""
 PART_VERDICTS = 50_000
+# The largest part of a list without a limit, whose parts are held in memory whole.
 FILE_VERDICTS = 6_000
-"""The largest part of a list without a limit, whose parts are held in memory whole."""
 LEAST_DIGITS = 4  # fewer characters are no beginning of a sample id
 
 CODES = tuple(
@@ -60,13 +60,14 @@ MARKS = {Correctness.CORRECT: 1, Correctness.WRONG: -1, Correctness.UNSCORED: 0}
 NO_CHANGES: Mapping[str, Sequence[object]] = OverlayInRun().values
 
 CORRECT = {1: True, -1: False, 0: None}
+# Parameters of `mark_before`, without their prefix `before_`; null without a second judgement.
 _OF_BEFORE = ("changed_keys", "changed_targets", "malicious_marks", "harmless_marks")
-"""Parameters of `mark_before`, without their prefix `before_`; null without a second judgement."""
 _ACTIONS = [outcome_number(each) for each in (Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK)]
 _END = 2**63 - 1
 _WHOLE_CHARS = 2**31 - 1
 
 _FIELDS = {each.name: each for each in STORED}
+# Fields of a record that a list reads from the table; outcome and error class are in the code.
 LISTED = (
     "epoch",
     "generation",
@@ -84,7 +85,6 @@ LISTED = (
     "attempts",
     "created_at",
 )
-"""Fields of a record that a list reads from the table; outcome and error class are in the code."""
 WHOLE = tuple(name for name in _FIELDS if name not in ("outcome", "error_class"))
 
 
@@ -92,8 +92,8 @@ class SqlScoring(NamedTuple):
     """A rule set and an overlay, as SQL applies them to verdicts."""
 
     rule: ScoringRule
+    # Of an overlay: keys of samples, their targets and categories; null where it excludes them.
     changes: Mapping[str, Sequence[object]] = NO_CHANGES
-    """Of an overlay: keys of samples, their targets and categories; null where it excludes them."""
 
     @property
     def marks(self) -> dict[TrueLabel, list[int]]:
@@ -201,9 +201,9 @@ class FoundSample(Struct, frozen=True):
     dataset: str
     sample_id: str
     sample: Sample
+    # 0 where the text is its id or command, 1 where it begins its id, 2 where its command holds
+    # the text.
     rank: int
-    """0 where the text is its id or command, 1 where it begins its id, 2 where its command holds
-    the text."""
 
 
 def find_samples(
@@ -397,6 +397,7 @@ PART_ROWS = 10_000
 
 _BOUND = re.compile(r"(?<![:\w]):(\w+)")
 
+# Fields of a record that are no columns of `verdicts`.
 _ELSEWHERE = {
     "model": ":model",
     "dataset": ":dataset_name",
@@ -410,7 +411,6 @@ _ELSEWHERE = {
     "metadata": "sample.details::text",
     "call_errors": "coalesce(errors, '[]')",
 }
-"""Fields of a record that are no columns of `verdicts`."""
 _ATTEMPT = ", ".join(f"'{name}', {name}" for name in CallError.__struct_fields__)
 _MARK_SQL = fragment("mark")
 

@@ -59,8 +59,8 @@ class LookUp(Struct, frozen=True):
     command: str
     done: bool  # whether its verdict is there already, or one of a later generation
     held: bool = False
+    # Whether it is asked in batches now: no call may begin, and its message is of no use.
     batched: bool = False
-    """Whether it is asked in batches now: no call may begin, and its message is of no use."""
     live: bool = False
 
 
@@ -213,8 +213,8 @@ class _Dataset(Struct):
 
     id: int
     stored_id: int | None
+    # Keys of the stored dataset's samples, used where a sample is among them.
     stored: dict[str, int]
-    """Keys of the stored dataset's samples, used where a sample is among them."""
     keys: dict[str, int] = field(default_factory=dict)
     malicious: int = 0
 

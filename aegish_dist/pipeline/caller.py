@@ -41,8 +41,8 @@ from aegish_dist.telemetry import Attributes
 from aegish_dist.telemetry.tracing import call_span, note, run_tracer
 
 WEIGHT = 0.1
+# A longer answer counts as one of this length; some providers report nonsense.
 MAX_ANSWER_TOKENS = 100_000
-"""A longer answer counts as one of this length; some providers report nonsense."""
 PROVIDERS = {"google": "gcp.gemini", "mistral": "mistral_ai", "xai": "x_ai"}
 
 
@@ -174,10 +174,10 @@ class FailingItems:
     """The failed calls of items that are held, on one event loop."""
 
     def __init__(self) -> None:
+        # Items that pause before their next call, by run id and model.
         self.backing_off: Counter[tuple[str, str]] = Counter()
-        """Items that pause before their next call, by run id and model."""
+        # Called with the model and each failed call; None: nothing counts them.
         self.on_failure: Callable[[str, CallError], None] | None = None
-        """Called with the model and each failed call; None: nothing counts them."""
         self._errors: dict[Item, list[CallError]] = {}
 
     def note(self, item: Item, errors: list[CallError]) -> None:
@@ -250,8 +250,8 @@ class ItemClock(Struct):
     backoff: float = 0.0  # pauses between attempts, and while verdicts cannot be stored
     service: float = 0.0  # newest call, from the request to its end
     started: float = field(default_factory=time.monotonic)
+    # When the database was last asked whether the verdict exists.
     looked_up: float = field(default_factory=time.monotonic)
-    """When the database was last asked whether the verdict exists."""
 
     def timing(self) -> Timing:
         """Return the parts up to now, in milliseconds."""
@@ -264,8 +264,8 @@ class BlockedKeys(Generic[Key]):
     """Runs or models of which this worker begins no call, as far as it knows."""
 
     def __init__(self, ends_with: type[AegishError]) -> None:
+        # May be read from any thread.
         self.keys: frozenset[Key] = frozenset()
-        """May be read from any thread."""
         self._ends_with = ends_with
         self._waiting: dict[asyncio.Task[object], Key] = {}
         self._ended: set[asyncio.Task[object]] = set()
@@ -309,10 +309,10 @@ class CallGate:
 
     def __init__(self, health: Health) -> None:
         self.health = health
+        # Held runs, by run id.
         self.held = BlockedKeys[str](RunHeldError)
-        """Held runs, by run id."""
+        # Models that are asked in batches, by run id and model.
         self.batched = BlockedKeys[tuple[str, str]](BatchedItemError)
-        """Models that are asked in batches, by run id and model."""
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 class RunOutcome(Struct, frozen=True):
     """The result of resuming, retrying, pausing or cancelling a run."""
 
+    # After the work that was waited for, else after enqueueing; calls in flight may still end.
     status: RunStatus
-    """After the work that was waited for, else after enqueueing; calls in flight may still end."""
     items: int = 0  # items enqueued for workers elsewhere; of a retry, those that are asked again
     generation: int | None = None  # number of the retry; None when nothing is asked again
     held_before: RunPause | None = None  # why it was held already; None: it was not
@@ -239,8 +239,8 @@ def await_calls(engine: Engine, run: Run, observer: Observer) -> None:
         time.sleep(LOOK_S)
 
 
+# Seconds to wait for providers; some take minutes to end a batch that was cancelled.
 BATCHES_END_WITHIN_S = 30.0
-"""Seconds to wait for providers; some take minutes to end a batch that was cancelled."""
 
 
 def hold_run(

@@ -145,13 +145,13 @@ def _served(engine: Engine) -> str:
     raise ConfigError(problem)
 
 
+# Seconds between clocks from which times and leases are wrong; reports take milliseconds.
 SKEW_S = 2.0
-"""Seconds between clocks from which times and leases are wrong; reports take milliseconds."""
 FULL = 0.8
 OLD_TRANSACTION_S = 3600
 OLD_IDS = 1_000_000_000  # half of the ids after which PostgreSQL refuses to write
+# Bytes of a database from which the settings of a fresh installation are too small.
 LARGE = 8 * 2**30
-"""Bytes of a database from which the settings of a fresh installation are too small."""
 SMALL_CACHE = 512 * 2**20
 KEPT_WAL = 2**30
 DEAD_SHARE = 0.2

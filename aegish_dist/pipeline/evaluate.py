@@ -53,14 +53,14 @@ from aegish_dist.telemetry.tracing import part_span
 
 log = get_logger(__name__)
 
+# Seconds that an item is held whose failure is no verdict, unless its circuit opens before.
 HELD_AFTER_FAILURE_S = 5.0
-"""Seconds that an item is held whose failure is no verdict, unless its circuit opens before."""
+# Seconds that an item is held whose model this worker cannot call: it may be delivered here again
+# at once.
 HELD_UNSERVED_S = 15.0
-"""Seconds that an item is held whose model this worker cannot call: it may be delivered here again
-at once."""
+# Seconds of waiting after which an item is looked up again before its call: another worker may
+# have stored the verdict of a copy of its message, and a look-up costs nothing beside a call.
 SECOND_LOOK_AFTER_S = 10.0
-"""Seconds of waiting after which an item is looked up again before its call: another worker may
-have stored the verdict of a copy of its message, and a look-up costs nothing beside a call."""
 
 
 class Evaluated(NamedTuple):
@@ -107,11 +107,11 @@ class Evaluator:
         self._record = record
         self._caller = caller
         self._gate = CallGate(health)
+        # Begins no further call; calls in flight go on.
         self.stop = self._gate.stop
-        """Begins no further call; calls in flight go on."""
         self.held = self._gate.held
+        # Models, by run id, of which a call may begin only for items given up by batches.
         self.batched = self._gate.batched
-        """Models, by run id, of which a call may begin only for items given up by batches."""
         self._worker = worker
         self._generator = generator
         self._note = note
@@ -119,10 +119,10 @@ class Evaluator:
         self._held: dict[Item, asyncio.Future[None] | None] = {}
         self.store_deaths = store_deaths
         self.failing = FailingItems()
+        # Items held, by run id and model.
         self.in_flight: Counter[tuple[str, str]] = Counter()
-        """Items held, by run id and model."""
+        # Run id and model of the items that were begun since a reader took them out.
         self.begun: set[tuple[str, str]] = set()
-        """Run id and model of the items that were begun since a reader took them out."""
 
     @property
     def takes_items(self) -> bool:

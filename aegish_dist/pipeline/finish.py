@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 POLL_S = 0.25  # seconds between two looks at the workers, the queues or the store
 PATIENCE_S = 60.0  # seconds to wait for a worker that takes items
 CLOSING_S = 10.0  # seconds to wait while another process looks for finished models
+# Seconds to wait for a snapshot; counting two million verdicts takes a tenth of that.
 SNAPSHOT_PATIENCE_S = 60.0
-"""Seconds to wait for a snapshot; counting two million verdicts takes a tenth of that."""
 SNAPSHOT_POLL_S = 0.02  # seconds between two looks at what the worker in this process makes
 
 

@@ -199,21 +199,21 @@ class VerdictClock:
 
 log = get_logger(__name__)
 
+# Seconds that the database may take to answer a statement that counts nothing.
 REPLY_TIMEOUT_S = 10.0
-"""Seconds that the database may take to answer a statement that counts nothing."""
+# The same of one that counts: a connection that has gone silent is given up some time.
 COUNT_TIMEOUT_S = 3600.0
-"""The same of one that counts: a connection that has gone silent is given up some time."""
+# Share of the time that counting the verdicts of open runs may take: large ones are counted less
+# often.
 COUNTING_SHARE = 0.02
-"""Share of the time that counting the verdicts of open runs may take: large ones are counted less
-often."""
 COUNTING_INTERVAL_S = 15.0  # seconds between two counts at least
 KEPT_S = 60.0  # seconds that a reading is shown without a newer one
 
 
 class _Source(Struct):
     read: Callable[[], Readings]
+    # Empty before the first reading, and after one that failed.
     readings: Readings = field(default_factory=dict)
-    """Empty before the first reading, and after one that failed."""
     seconds: float = 0.0
     read_at: float | None = None
 

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 WARN_DAYS = 60  # days before its retirement from which a model is warned about
 PROBE_COMMAND = "echo ok"
 CONNECT_S = 5.0
+# Failures that every call of the run would meet again; the others pass, and calls are retried.
 REFUSALS = frozenset(
     {ErrorClass.AUTH, ErrorClass.QUOTA, ErrorClass.NOT_FOUND, ErrorClass.BAD_REQUEST}
 )
-"""Failures that every call of the run would meet again; the others pass, and calls are retried."""
 
 
 class ModelCheck(Struct, frozen=True):

@@ -28,6 +28,7 @@ from aegish_dist.simulator.server import (
     simulator_thread,
 )
 
+# Names of the simulator that commands import from here.
 __all__ = [
     "Fault",
     "Simulator",
@@ -36,17 +37,17 @@ __all__ = [
     "run_forever",
     "simulator_thread",
 ]
-"""Names of the simulator that commands import from here."""
 
+# Format of models whose own is not known, and of personas that the table gives no other.
 DEFAULT_FORMAT = WireFormat.OPENAI
-"""Format of models whose own is not known, and of personas that the table gives no other."""
 
+# Keys of the simulated classifiers' provider.
 CLASSIFIER = (
     'request = { text = "{command}" }\n'
     'output = { kind = "score", path = "score", warn_from = 0.4, block_from = 0.6 }\n'
 )
-"""Keys of the simulated classifiers' provider."""
 
+# Entry of the simulated program, for an interpreter of this machine: no relay can serve it.
 PROGRAM = """
 [providers."simulated-exec"]
 wire = "exec"
@@ -60,7 +61,6 @@ id = "simulated-exec/careful"
 simulated = true
 default = false
 """
-"""Entry of the simulated program, for an interpreter of this machine: no relay can serve it."""
 
 
 def simulator_config(

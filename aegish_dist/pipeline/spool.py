@@ -35,11 +35,11 @@ log = get_logger(__name__)
 LEFT_OVER = "answers"  # begins the name of a file that workers store by themselves
 REFUSED = "refused"  # begins the name of a file whose rows the database has refused
 GROUP = 500
+# More than an answer can take: a body of 1 MiB, escaped, with the errors of ten attempts.
 MAX_LINE_BYTES = 2**24
-"""More than an answer can take: a body of 1 MiB, escaped, with the errors of ten attempts."""
 NO_ITEM = "this database has no such item"
+# Lines without an answer after which a file that began with them is taken for another one.
 MAX_DAMAGED = 1000
-"""Lines without an answer after which a file that began with them is taken for another one."""
 
 
 class Recovered(Struct, frozen=True):

@@ -232,8 +232,8 @@ def items_held(engine: Engine, run_id: str) -> int:
 
 SMOOTHED_S = 60.0  # seconds of counts that a rate is taken from, where there are as many
 KEPT_S = 600.0  # seconds of counts that the rate of a slow model is taken from
+# Seconds of counts below which the time left is that of the last count, if they do not tell it.
 LEAST_S = 10.0
-"""Seconds of counts below which the time left is that of the last count, if they do not tell it."""
 
 
 def paced(
@@ -265,8 +265,8 @@ def paced(
     return smoothed
 
 
+# Verdicts by model, with the second of the clock at which they were counted.
 Counted = Sequence[tuple[float, Mapping[str, int]]]
-"""Verdicts by model, with the second of the clock at which they were counted."""
 
 
 def _eta_s(counts: Counted, model: ModelStatus) -> float | None:
@@ -307,16 +307,16 @@ T = TypeVar("T")
 WATCH_INTERVAL_S = 1.0  # seconds between two counts of a run that is only watched, at least
 RETRY_S = 0.5  # seconds between two attempts to reach a database or a broker that is away
 OUTLAST_S = 60.0  # seconds for which a restart of either is waited out
+# Seconds of counting per second of waiting at most: a large run takes seconds to count.
 COUNTS_PER_S = 0.02
-"""Seconds of counting per second of waiting at most: a large run takes seconds to count."""
+# The same for small runs: those take long only while the machine is busy with something else.
 COUNTS_PER_S_OF_SMALL = 0.25
-"""The same for small runs: those take long only while the machine is busy with something else."""
+# A run is small if the first of these asks for a longer pause than a second for so many items.
 ITEMS_PER_PAUSE_S = 3000
-"""A run is small if the first of these asks for a longer pause than a second for so many items."""
 LONGEST_PAUSE_S = 60.0  # seconds between two counts at most, however long one takes
+# For so long a run that lacks verdicts has to look ended: workers report a parked model for a
+# moment longer after `resume` or `retry` had it probed.
 SETTLED_S = 5.0
-"""For so long a run that lacks verdicts has to look ended: workers report a parked model for a
-moment longer after `resume` or `retry` had it probed."""
 
 
 class Counts:

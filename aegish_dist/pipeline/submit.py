@@ -49,9 +49,9 @@ class Submission(Struct, frozen=True):
 
     plan: RunPlan
     run: Run | None
+    # After the work; of a run that is extended, as it is now. None for a new run that was not
+    # waited for.
     status: RunStatus | None
-    """After the work; of a run that is extended, as it is now. None for a new run that was not
-    waited for."""
 
 
 def start_run(workspace: Workspace, request: Request, observer: Observer = SILENT) -> Submission:
@@ -122,8 +122,8 @@ def submit(engine: Engine, app: Celery, plan: RunPlan, observer: Observer = SILE
     return run
 
 
+# Seconds in which living workers report the models of a new run that they may not call.
 REPORTED_WITHIN_S = 3.0
-"""Seconds in which living workers report the models of a new run that they may not call."""
 
 
 def first_reports(engine: Engine, started: Submission) -> RunStatus | None:

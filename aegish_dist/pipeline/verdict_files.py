@@ -46,9 +46,9 @@ from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.pipeline.verdicts import reparse_run
 
+# Bytes that a pipe takes at once; of a longer write, some systems do not report that its reader
+# has gone.
 PIPE_BYTES = 2**16
-"""Bytes that a pipe takes at once; of a longer write, some systems do not report that its reader
-has gone."""
 COLUMN_PREFIX = "correct_"
 MAX_COLUMN_CHARS = 63
 
@@ -171,8 +171,8 @@ _SAMPLE_OF = attrgetter("record.command", "record.target", "record.category", "r
 BATCH_ROWS = 5_000  # verdicts that are stored at once
 BATCH_CHARS = 4 * 2**20  # characters of their completions
 
+# The check of a statement's references holds its rows in memory.
 _ROOM_TO_CHECK = text("SELECT set_config('work_mem', '64MB', true)")
-"""The check of a statement's references holds its rows in memory."""
 
 
 class Imported(Struct, frozen=True):

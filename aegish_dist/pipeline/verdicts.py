@@ -263,9 +263,9 @@ def failure_times(engine: Engine, run_id: str, models: Sequence[str] = ()) -> li
 
 
 BATCH = 500
+# Characters of completions after which no further verdict joins a transaction: one may have up to
+# 1 MiB, and most have a thousandth of that.
 BATCH_CHARACTERS = 8 * 2**20
-"""Characters of completions after which no further verdict joins a transaction: one may have up to
-1 MiB, and most have a thousandth of that."""
 
 
 class ChangedVerdict(Struct, frozen=True, rename={"before": "from", "after": "to"}):

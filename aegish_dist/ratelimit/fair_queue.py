@@ -27,9 +27,9 @@ from aegish_dist.ratelimit.usage_report import RunLease, RunRequest, StoredCost
 log = get_logger(__name__)
 
 IDLE_QUEUES = 100  # queues kept for idle runs, most of which have ended
+# Seconds for which a model keeps at least its claim to slots that it held or wanted: longer than
+# the rest of 2 s after a queue was found empty, short beside the slow calls that would borrow.
 CLAIM_S = 5.0
-"""Seconds for which a model keeps at least its claim to slots that it held or wanted: longer than
-the rest of 2 s after a queue was found empty, short beside the slow calls that would borrow."""
 NANO_USD = 1_000_000_000  # exact sums, in Lua too up to 9 million dollars
 
 
@@ -44,8 +44,8 @@ class Accounts(Struct, frozen=True):
     """The database's view of a run's cost, by run id."""
 
     spent: Callable[[str], Awaitable[Mapping[str, int]]]  # cost by model so far, in 1e-9 USD
+    # The present caps, which an operator may have raised; None: no cap.
     budget: Callable[[str], Awaitable[Budget | None]]
-    """The present caps, which an operator may have raised; None: no cap."""
 
 
 class ExpectedUsage(Struct, frozen=True):
@@ -77,8 +77,8 @@ class RunQueue:
         self.run_id = run_id
         self.contender = contender
         self.waiters: deque[Waiter] = deque()  # the next to begin is in front
+        # Calls that may begin before the limiter is asked again; None: the run has no cap.
         self.permits: int | None = None if budget is None else 0
-        """Calls that may begin before the limiter is asked again; None: the run has no cap."""
         self.over = False
         self.estimate = 0  # expected cost of the next call, in 1e-9 USD
         self.budget = budget

@@ -39,9 +39,9 @@ GATHER_S = 0.01  # least time between two requests for a model: reports share on
 RETRY_S = 0.2  # to the first retry while Redis does not answer; each retry doubles it
 LONGEST_RETRY_S = 5.0  # longest wait between such retries
 FINISH_S = 5.0  # longest time for the last report of a worker
+# Waits are longer by up to this part, so that workers do not ask in step: Floyd & Jacobson, "The
+# synchronization of periodic routing messages", SIGCOMM 1993.
 JITTER = 0.1
-"""Waits are longer by up to this part, so that workers do not ask in step: Floyd & Jacobson, "The
-synchronization of periodic routing messages", SIGCOMM 1993."""
 
 
 class PrefetchPolicy(Struct, frozen=True):
@@ -189,8 +189,8 @@ class LocalLease:
         )
 
 
+# Sends a request to the script; raises LimiterUnreachableError.
 RequestLease = Callable[[LeaseRequest], Awaitable[Lease]]
-"""Sends a request to the script; raises LimiterUnreachableError."""
 
 
 class LeaseRenewer:

@@ -11,10 +11,10 @@ from aegish_dist.core.failures import KINDS, counts_for_pause
 from aegish_dist.core.model import Limits, RateHint
 from aegish_dist.core.outcome import ErrorClass
 
+# The numbers of the script in Redis: `policy.toml` states units, reasons and sources.
 POLICY: dict[str, dict[str, float]] = tomllib.loads(
     files(__package__).joinpath("policy.toml").read_text(encoding="utf-8")
 )
-"""The numbers of the script in Redis: `policy.toml` states units, reasons and sources."""
 
 REASON_LENGTH = 200  # characters of a provider's message that are shared with the fleet
 _SUMS = (

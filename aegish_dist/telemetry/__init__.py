@@ -9,5 +9,5 @@ from collections.abc import Mapping
 Value = str | int | float | bool | list[str]
 Attributes = Mapping[str, Value]
 
+# Header of a message with the span that published it: W3C Trace Context, level 1.
 TRACEPARENT = "traceparent"
-"""Header of a message with the span that published it: W3C Trace Context, level 1."""

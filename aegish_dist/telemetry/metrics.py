@@ -184,8 +184,8 @@ class TelemetryServer:
                 " --metrics-host names an address of this machine"
             ) from error
         name = f"[{host}]" if ":" in host else host
+        # Root of the pages.
         self.url = f"http://{name}:{self._server.server_port}"
-        """Root of the pages."""
         threading.Thread(
             target=self._server.serve_forever, name="aegish-metrics", daemon=True
         ).start()

@@ -38,6 +38,7 @@ from aegish_dist.files import replacing
 
 SERVER_USER = "pgserver"  # serves where root asks for it: PostgreSQL refuses to run as root
 DATA = "postgres"
+# Names in the home, all of them private; a folder that holds anything else is not changed.
 PRIVATE_NAMES = frozenset(
     (
         DATA,
@@ -46,7 +47,6 @@ PRIVATE_NAMES = frozenset(
         "spool",
     )
 )
-"""Names in the home, all of them private; a folder that holds anything else is not changed."""
 LONGEST_SOCKET_PATH = 100  # bytes; Linux takes 107, macOS 103
 SOCKET = ".s.PGSQL.5432"
 ELSEWHERE = "set AEGISH_DIST_HOME to a folder of its own, or AEGISH_DIST_DATABASE_URL to a server"
@@ -170,8 +170,8 @@ def binaries() -> Path:
     return Path(found.origin).with_name(f"pginstall{VERSION}") / "bin"
 
 
+# All of `pg_hba.conf`: one role, in one database, by its password.
 ADMITTED = "local postgres aegish scram-sha-256\n"
-"""All of `pg_hba.conf`: one role, in one database, by its password."""
 
 ROLE_SQL = Path(__file__).with_name("role.sql")
 
@@ -403,8 +403,8 @@ def _last(said: str) -> str:
     return (lines or ["it said nothing"])[-1]
 
 
+# Servers that this process uses, by home: their locks outlive the caller that asked for a URL.
 _servers: dict[Path, EmbeddedServer] = {}
-"""Servers that this process uses, by home: their locks outlive the caller that asked for a URL."""
 
 
 def embedded_server(home: Path) -> EmbeddedServer:

@@ -87,6 +87,8 @@ READINGS = 4  # readings of results that lack answers after which these are give
 # Verdicts, and characters of their answers, per insert: live calls are stored beside it, and wait
 # as long as one takes.
 GROUP = 100
+# Verdicts, and characters of their answers, per insert: live calls are stored beside it, and wait
+# as long as one takes.
 GROUP_CHARACTERS = 2**20
 
 
