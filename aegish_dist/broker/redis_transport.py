@@ -177,12 +177,12 @@ class Channel(virtual.Channel):
         prefix = next(self._tags)
         keys = (UNACKED, LEASES, *queues)
         limits = (self.lease_s, room, prefix, *allowed.values())
-        reply = self.client.eval(_FETCH, len(keys), *keys, *limits)
-        numbers = reply[::2]  # of queues, from 1 on; a message follows each
+        # Numbers of queues, from 1 on, and a message after each.
+        reply = iter(self.client.eval(_FETCH, len(keys), *keys, *limits))
         messages: list[tuple[str, str, bytes]] = []
-        for number, text in zip(numbers, reply[1::2], strict=True):
+        for number in reply:
             tag = f"{prefix}{len(messages)}"
-            messages.append((queues[number - 1], tag, text))
+            messages.append((queues[number - 1], tag, next(reply)))
         return messages
 
     def _deliver(self, queue: str, tag: str, text: bytes) -> None:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import secrets
 import shlex
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
@@ -246,16 +247,13 @@ _Fact = tuple[str, Sequence[_Value]]
 
 def _dataset_facts(runs: Sequence[Run], models: Iterable[str]) -> Iterator[_Fact]:
     for model in models:
-        asked = [{dataset.name: dataset for dataset in run.datasets_of(model)} for run in runs]
-        for name in sorted(asked[0].keys() | asked[1].keys()):
-            yield f"samples of '{name}'", [_of_dataset(datasets.get(name)) for datasets in asked]
-
-
-def _of_dataset(dataset: RunDataset | None) -> _Value:
-    if dataset is None:
-        return _Value(None, "none")
-    fingerprint = dataset.fingerprint
-    return _Value(fingerprint, f"{dataset.samples:,} ({fingerprint[:8]})")
+        datasets: defaultdict[str, list[_Value]] = defaultdict(lambda: [_Value(None, "none")] * 2)
+        for side, run in enumerate(runs):
+            for dataset in run.datasets_of(model):
+                words = f"{dataset.samples:,} ({dataset.fingerprint[:8]})"
+                datasets[dataset.name][side] = _Value(dataset.fingerprint, words)
+        for name, values in sorted(datasets.items()):
+            yield f"samples of '{name}'", values
 
 
 def _prompt_facts(runs: Sequence[Run], models: Iterable[str]) -> Iterator[_Fact]:
@@ -287,15 +285,20 @@ def _parameter_facts(runs: Sequence[Run]) -> Iterator[_Fact]:
 def _model_facts(
     runs: Sequence[Run], model: str, parsers: Mapping[ModelOfRun, Collection[int]]
 ) -> Iterator[_Fact]:
-    specs = [next(spec for spec in run.models if spec.id == model) for run in runs]
+    specs = []
+    versions = []
+    for run in runs:
+        specs += [spec for spec in run.models if spec.id == model]
+        read_by = sorted(set(parsers.get(ModelOfRun(run.run_id, model), ())))
+        versions.append(", ".join(map(str, read_by)))
     yield f"answers of {model}", _plain("simulated" if spec.simulated else "real" for spec in specs)
+    # Nothing is known of how an imported model was asked.
     if all(spec.wire is not WireFormat.IMPORTED for spec in specs):
         yield f"name of {model} at its provider", _plain(spec.name for spec in specs)
         yield f"structured output of {model}", _plain(spec.structured or "no" for spec in specs)
         yield f"parameters of {model}", [_in_json(dict(spec.parameters)) for spec in specs]
-    versions = [sorted(set(parsers.get(ModelOfRun(run.run_id, model), ()))) for run in runs]
     if all(versions):
-        yield "parser version", _plain(", ".join(map(str, each)) for each in versions)
+        yield "parser version", _plain(versions)
 
 
 def _plain(texts: Iterable[str]) -> list[_Value]:

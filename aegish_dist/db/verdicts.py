@@ -323,7 +323,10 @@ class RunImport:
                 unseen[name].setdefault(sample_id, sample)
         for name, samples in unseen.items():
             self._add(self._datasets[name], samples)
-        return [self._datasets[name].keys[sample_id] for name, sample_id, _ in items]
+        keys = []
+        for name, sample_id, _ in items:
+            keys.append(self._datasets[name].keys[sample_id])
+        return keys
 
     def finish(self, epochs: int) -> None:
         """Write down what is known only now.

@@ -73,7 +73,12 @@ def _beside(row: published.PublishedGuard, run: Snapshot) -> dict[str, Any] | No
 
 def _named(name: str, models: Sequence[str]) -> str | None:
     """Return the only model of a name, which may lack the provider; None: none or several."""
-    lower = name.lower()
-    whole = [model for model in models if model.lower() == lower]
-    named = whole or [model for model in models if model.lower().rpartition("/")[2] == lower]
+    whole = []
+    without_provider = []
+    for model in models:
+        if model.lower() == name.lower():
+            whole.append(model)
+        elif model.lower().rpartition("/")[2] == name.lower():
+            without_provider.append(model)
+    named = whole or without_provider
     return named[0] if len(named) == 1 else None
