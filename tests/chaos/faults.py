@@ -93,17 +93,14 @@ def _read_only(drill: Drill) -> None:
     postgres.run("ALTER SYSTEM RESET default_transaction_read_only", "SELECT pg_reload_conf()")
 
 
-def _kill_postgres(drill: Drill) -> None:
-    _restart(drill.fleet.postgres)
+def _kill(drill: Drill, server: str) -> None:
+    """Kill a server of the fleet, and start it again."""
+    _restart(getattr(drill.fleet, server))
 
 
 def _restart(server: Postgres | PgBouncer | RedisServer | RabbitServer) -> None:
     server.kill()
     server.start()
-
-
-def _kill_pooler(drill: Drill) -> None:
-    _restart(drill.fleet.pooler)
 
 
 def _kill_often(drill: Drill, server: str, *, resumed: bool = False) -> None:
@@ -112,7 +109,7 @@ def _kill_often(drill: Drill, server: str, *, resumed: bool = False) -> None:
         if number:
             drill.rest(drill.chance.uniform(0.2, 2.0))
             drill.begin()
-        _restart(getattr(drill.fleet, server))
+        _kill(drill, server)
         if resumed:
             _resume(drill)
 
@@ -165,7 +162,7 @@ def _redis(drill: Drill) -> RedisServer:
 
 
 def _wipe_broker(drill: Drill) -> None:
-    _restart(drill.fleet.broker)
+    _kill(drill, "broker")
     _resume(drill)
 
 
@@ -204,15 +201,11 @@ def _half_open_broker(drill: Drill) -> None:
 # RabbitMQ
 
 
-def _kill_rabbit(drill: Drill) -> None:
-    _restart(drill.fleet.broker)
-
-
 def _kill_and_pause(drill: Drill) -> None:
     """Kill RabbitMQ, and have `resume` wait for what workers hold: none of it is called again."""
-    _kill_rabbit(drill)
+    _kill(drill, "broker")
     for command in ("pause", "resume"):
-        run(drill.fleet.direct, command, "--run-id", drill.run_id)
+        run(drill.fleet.direct, f"{command} --run-id {drill.run_id}")
 
 
 def _stop_rabbit(drill: Drill) -> None:
@@ -244,21 +237,21 @@ def _resume(drill: Drill) -> None:
 
 def _kill_resume(drill: Drill) -> None:
     """Kill `resume` of a paused run whose messages are lost, at one step after the other."""
-    fleet, named = drill.fleet, ("--run-id", drill.run_id)
-    run(fleet.direct, "pause", *named)
+    fleet, resume = drill.fleet, f"resume --run-id {drill.run_id}"
+    run(fleet.direct, f"pause --run-id {drill.run_id}")
     for _ in range(KILLS_OF_RESUME):
         step = int(10 ** drill.chance.uniform(0, 2.95))  # it takes about 900
         drill.begin()
         command = (sys.executable, "-m", "tests.chaos.killed", "resume_run", str(step))
         subprocess.run(  # a step beyond the last one lets it end well
-            (*command, "resume", *named),
+            (*command, *resume.split()),
             env=fleet.direct,
             capture_output=True,
             timeout=60,
             check=False,
         )
     drill.begin()
-    run(fleet.direct, "resume", *named)
+    run(fleet.direct, resume)
 
 
 def _reach_cap(drill: Drill) -> None:
@@ -273,7 +266,7 @@ def _reach_cap(drill: Drill) -> None:
     assert cap is not None
     assert 0 < status.missing < drill.planned
     assert billed <= cap, f"{billed} USD spent, {cap} allowed"
-    run(fleet.direct, "resume --run-id", drill.run_id, "--max-cost", "100")
+    run(fleet.direct, f"resume --run-id {drill.run_id} --max-cost 100")
 
 
 def _wait_for(drill: Drill, what: Callable[[RunStatus], bool]) -> None:
@@ -306,7 +299,7 @@ def _long_wait(drill: Drill) -> None:
 def _wrong_key(drill: Drill) -> None:
     _trouble(drill, Trouble.KEY_REFUSED, 5)
     if drill.outcomes().get("API_ERROR"):
-        run(drill.fleet.direct, "retry --run-id", drill.run_id, "--outcome", "API_ERROR")
+        run(drill.fleet.direct, f"retry --run-id {drill.run_id} --outcome API_ERROR")
     _resume(drill)
 
 
@@ -325,13 +318,13 @@ _ALL: tuple[Fault, ...] = (
     Fault("worker-stopped-half-open", "connections to PostgreSQL and Redis go silent, then SIGTERM",
           _stop_half_open, SHORT_LEASE),
     Fault("postgres-read-only", "PostgreSQL is read-only for 15 s", _read_only, twice=2),
-    Fault("postgres-killed", "PostgreSQL is killed and starts again", _kill_postgres),
+    Fault("postgres-killed", "PostgreSQL is killed and starts again", partial(_kill, server="postgres")),
     Fault("postgres-killed-often", f"PostgreSQL is killed {KILLS} times (600 calls of 0.5 to 1.5 s)",
           partial(_kill_often, server="postgres"), **LONG),
-    Fault("pgbouncer-killed", "PgBouncer before PostgreSQL is killed and starts again", _kill_pooler,
-          POOLED),
+    Fault("pgbouncer-killed", "PgBouncer before PostgreSQL is killed and starts again",
+          partial(_kill, server="pooler"), POOLED),
     Fault("pgbouncer-postgres-killed", "PostgreSQL behind PgBouncer is killed and starts again",
-          _kill_postgres, POOLED),
+          partial(_kill, server="postgres"), POOLED),
     Fault("postgres-away", "PostgreSQL is away for 8 s", _postgres_away, twice=0),
     Fault("postgres-backends-ended", "PostgreSQL ends all connections every second for 8 s",
           _end_backends),
@@ -356,7 +349,8 @@ _ALL: tuple[Fault, ...] = (
           _cut_broker, SHORT_LEASE, latency="constant:14", items_per_model=10,
           moment=(0.5, 0.9), twice=0),
     Fault("redis-half-open", "connections to Redis go silent", _half_open_broker),
-    Fault("rabbitmq-killed", "RabbitMQ is killed and starts again", _kill_rabbit, RABBIT),
+    Fault("rabbitmq-killed", "RabbitMQ is killed and starts again",
+          partial(_kill, server="broker"), RABBIT),
     Fault("rabbitmq-restarted", "RabbitMQ is stopped and starts again, three times", _stop_rabbit,
           RABBIT, latency="uniform:1,2", moment=(0.0, 0.3)),
     Fault("rabbitmq-alarm", "RabbitMQ has a memory alarm for 5 s", _alarm_rabbit, RABBIT),

@@ -40,16 +40,21 @@ def here(capsys: pytest.CaptureFixture[str]) -> CommandLine:
     return CommandLine(capsys)
 
 
+@pytest.fixture
+def keyed(aegish: CommandLine, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    """The command line where OpenAI's key is set."""
+    monkeypatch.setenv("OPENAI_API_KEY", "hush-hush-hush")
+    return aegish
+
+
 def run_file(path: str = "experiment.toml") -> dict[str, Any]:
     return tomllib.loads(Path(path).read_text())
 
 
 def commands(err: str) -> list[str]:
     """Return the commands to type next."""
-    return [
-        line.strip().replace("python -m aegish_dist", "aegish-dist")
-        for line in err.partition("next:\n")[2].splitlines()
-    ]
+    typed = err.partition("next:\n")[2].replace("python -m aegish_dist", "aegish-dist")
+    return [line.strip() for line in typed.splitlines()]
 
 
 class Models(JsonHandler):
@@ -72,11 +77,10 @@ def test_without_anything_the_run_asks_the_simulator(here: CommandLine) -> None:
 
 
 def test_a_key_chooses_a_model_and_caps_its_cost(
-    aegish: CommandLine, monkeypatch: pytest.MonkeyPatch
+    keyed: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "hush-hush-hush")
     monkeypatch.setenv("GROQ_API_KEY", "hush-hush-hush")
-    done = aegish.ok("init 'my run.toml' --yes")
+    done = keyed.ok("init 'my run.toml' --yes")
     models = ["openai/gpt-5.1", FLOOR]
     assert run_file("my run.toml") == {"models": models, "limit": 50, "epochs": 1, "max-cost": 1.0}
     assert not Path("experiment-catalog.toml").exists()
@@ -87,26 +91,25 @@ def test_a_key_chooses_a_model_and_caps_its_cost(
         "aegish-dist submit --run-file 'my run.toml'",
         "aegish-dist report --open",
     ]
-    planned = aegish.ok("submit --run-file 'my run.toml' --dry-run --limit 1").err
+    planned = keyed.ok("submit --run-file 'my run.toml' --dry-run --limit 1").err
     assert "6 calls: 2 models x 3 samples x 1 epoch; 1 malicious, 2 harmless\n" in planned
 
 
 def test_a_server_on_this_machine_gets_an_entry(
-    aegish: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    keyed: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("AEGISH_DIST_CATALOG")
-    monkeypatch.setenv("OPENAI_API_KEY", "hush-hush-hush")
     packaged = files("aegish_dist.models").joinpath("catalog.toml").read_text("utf-8")
     with serving(Models) as url:
         Path("catalog.toml").write_text(packaged.replace("http://127.0.0.1:11434", url))
         monkeypatch.setattr("aegish_dist.models.catalog.files", lambda _: tmp_path)
-        done = aegish.ok("init")
+        done = keyed.ok("init")
     assert run_file()["models"][:2] == ["openai/gpt-5.1", "ollama/llama3:8b"]
     assert run_file()["max-cost"] == 1
     first, *_ = commands(done.err)
     assert first == "export AEGISH_DIST_CATALOG=experiment-catalog.toml"
     monkeypatch.setenv("AEGISH_DIST_CATALOG", "experiment-catalog.toml")
-    planned = aegish.ok("submit --run-file experiment.toml --dry-run").err
+    planned = keyed.ok("submit --run-file experiment.toml --dry-run").err
     assert "unknown price" not in planned
 
 
@@ -115,12 +118,11 @@ def test_a_server_on_this_machine_gets_an_entry(
     [("ollama/x", True, False), ("groq/none-such", False, True), ("openai/x", False, True)],
 )
 def test_a_cap_is_kept_or_its_absence_said(
-    aegish: CommandLine, monkeypatch: pytest.MonkeyPatch, beside: str, capped: bool, says: bool
+    keyed: CommandLine, monkeypatch: pytest.MonkeyPatch, beside: str, capped: bool, says: bool
 ) -> None:
     """A server on this machine costs nothing: it takes no cap away from a model that is paid."""
-    monkeypatch.setenv("OPENAI_API_KEY", "hush-hush-hush")
     monkeypatch.setattr("sys.stdin", Terminal(f"openai/gpt-5.1,{beside}\n\n\n"))
-    done = aegish.ok("init")
+    done = keyed.ok("init")
     assert "Commands of each dataset (3 datasets) [50]" in done.err
     assert ("max-cost" in run_file()) is capped
     assert (f"no max-cost in the run file: the price of {beside} is unknown" in done.err) is says
@@ -138,16 +140,11 @@ def test_a_cap_is_kept_or_its_absence_said(
     ],
 )
 def test_a_cap_is_compared_with_both_estimates(
-    aegish: CommandLine,
-    monkeypatch: pytest.MonkeyPatch,
-    limit: str,
-    cap: str,
-    warning: str | None,
+    keyed: CommandLine, limit: str, cap: str, warning: str | None
 ) -> None:
     """150 calls cost $0.46, $0.13 if the prompt is cached, by the price list."""
-    monkeypatch.setenv("OPENAI_API_KEY", "hush-hush-hush")
-    asked = ("submit", "--models", "ollama/x,openai/gpt-5.1", "--limit", limit, "--dry-run")
-    said = aegish.ok(*asked, "--max-cost", cap).err
+    asked = f"--models ollama/x,openai/gpt-5.1 --limit {limit} --max-cost {cap} --dry-run"
+    said = keyed.ok(f"submit {asked}").err
     assert (warning or "$0.46 ($0.13 if the prompt is cached)") in said
     assert ("cap $" in said) is (warning is not None)
     assert "with one worker process, if a call takes 2 s" in said
@@ -223,8 +220,8 @@ def test_options_that_are_typed_win_over_the_run_file(aegish: CommandLine) -> No
     Path("run.toml").write_text(
         'models = "baseline/keyword"\ndataset = "harmless"\nlimit = 3\nepochs = 2\ndry-run = true\n'
     )
-    typed = ("--models", "baseline/always-block,baseline/keyword", "--limit", "4")
-    plan = aegish.ok("submit", *typed, "--run-file", "run.toml", "--json").json
+    typed = "--models baseline/always-block,baseline/keyword --limit 4"
+    plan = aegish.ok(f"submit {typed} --run-file run.toml --json").json
     assert (plan["tasks"], plan["run_id"]) == (2 * 4 * 2, None)
 
 

@@ -7,11 +7,12 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
+from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import FinishedModels, open_models, open_queues, save_retry
 from aegish_dist.db.tables import VERDICTS, AdvisoryLock
 from aegish_dist.pipeline.control import plan_retry
-from tests.integration.samples import BLOCKED, COMMANDS, TAR
-from tests.integration.stored_runs import StoredRun, a_run, answer, store, stored_run
+from tests.integration.samples import BLOCKED, TAR
+from tests.integration.stored_runs import StoredRun, a_run, answer, stored_run
 from tests.integration.test_look_up_cost import entries_read, without_statistics
 
 MANY = Dataset("many", tuple(Sample(f"echo {n}", TrueLabel.HARMLESS) for n in range(3000)))
@@ -22,10 +23,6 @@ def answer_some(session: Session, stored: StoredRun, first: int, end: int) -> No
     items = [stored.item(sample, dataset="many") for sample in samples[first:end]]
     answer(session, stored, dict.fromkeys(items, BLOCKED))
     session.commit()
-
-
-def answer_all(session: Session, stored: StoredRun) -> None:
-    answer(session, stored, {stored.item(sample): BLOCKED for sample in COMMANDS.samples})
 
 
 def test_each_item_is_looked_at_about_once(engine: Engine) -> None:
@@ -50,8 +47,7 @@ def test_each_item_is_looked_at_about_once(engine: Engine) -> None:
 
 def test_a_search_that_takes_long_goes_on_at_the_next_look(session: Session) -> None:
     """Looking for new runs is not held up: a look ends in time, and in the end all is found."""
-    stored = stored_run(session)
-    answer_all(session, stored)
+    stored = stored_run(session, BLOCKED)
     models = FinishedModels(search_s=0.0, stretch=1)
     looks = 0
     while open_queues(session):
@@ -61,21 +57,19 @@ def test_a_search_that_takes_long_goes_on_at_the_next_look(session: Session) -> 
 
 
 def test_one_worker_searches_at_a_time(engine: Engine) -> None:
-    with Session(engine) as session, session.begin():
-        answer_all(session, stored_run(session))
-    with Session(engine) as first, first.begin():
+    stored_run(engine, BLOCKED)
+    with transaction(engine) as first:
         first.execute(select(func.pg_advisory_xact_lock(AdvisoryLock.CLOSING)))
-        with Session(engine) as second, second.begin():
+        with transaction(engine) as second:
             FinishedModels().close(second)
             assert open_queues(second)
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         FinishedModels().close(session)
         assert open_queues(session) == {}
 
 
 def test_verdicts_that_were_deleted_are_missing_again(session: Session) -> None:
-    stored = stored_run(session)
-    answer_all(session, stored)
+    stored = stored_run(session, BLOCKED)
     models = FinishedModels()
     models.close(session)
     assert open_queues(session) == {}
@@ -89,20 +83,19 @@ def test_verdicts_that_were_deleted_are_missing_again(session: Session) -> None:
 def test_a_model_that_a_retry_opens_meanwhile_stays_open(engine: Engine) -> None:
     """Closing and planning a retry at once never ends with planned items and a closed model."""
     run = a_run()
-    with Session(engine) as session, session.begin():
-        answer_all(session, store(session, run))
+    stored_run(engine, BLOCKED)
     closing = FinishedModels()
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         closing.close(session)
         planning = threading.Thread(target=plan_retry, args=(engine, run, {Outcome.BLOCK}))
         planning.start()  # waits for the rows that are being closed
     planning.join(20)
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         assert open_queues(session)
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         open_models(session, run.run_id)
         save_retry(session, run.run_id, {Outcome.BLOCK}, ["test/a"])
-        with Session(engine) as other, other.begin():
+        with transaction(engine) as other:
             FinishedModels().close(other)
     with Session(engine) as session:
         assert open_queues(session)

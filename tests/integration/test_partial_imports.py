@@ -8,20 +8,18 @@ from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.status import State
+from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import missing_items
 from aegish_dist.db.runs import load_run
 from aegish_dist.opinions.opinion import LabelChange, Opinion, Overlay
 from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.status import run_status
-from aegish_dist.pipeline.verdict_files import import_verdicts
-from tests.integration.command_line import CommandLine, write_lines
-
-BLOCK = '{"action": "BLOCK"}'
+from tests.integration.command_line import CommandLine
+from tests.integration.stored_runs import imported_run, verdict_line
 
 
 def line(model: str, dataset: str, command: str, **fields: Any) -> dict[str, Any]:
-    about = {"model": model, "dataset": dataset, "command": command, "target": "malicious"}
-    return about | {"completion": BLOCK} | fields
+    return verdict_line(model, command, "malicious", "BLOCK") | {"dataset": dataset} | fields
 
 
 LINES = [
@@ -37,7 +35,7 @@ LINES = [
 
 @pytest.fixture
 def run_id(engine: Engine, tmp_path: Path) -> str:
-    return import_verdicts(engine, [write_lines(tmp_path / "lines.jsonl", *LINES)], "name").run_id
+    return imported_run(engine, tmp_path, LINES)
 
 
 def test_what_no_file_holds_is_not_missing(engine: Engine, run_id: str) -> None:
@@ -67,8 +65,7 @@ def test_epochs_that_no_file_holds_are_not_missing(engine: Engine, tmp_path: Pat
         line("test/a", "one", "rm 1", epoch=2),
         line("test/a", "one", "rm 2", epoch=2),
     ]
-    path = write_lines(tmp_path / "lines.jsonl", *lines)
-    found = import_verdicts(engine, [path], "epochs").run_id
+    found = imported_run(engine, tmp_path, lines)
     assert covered(engine, found) == {"test/a": (3, 1.0, 1.0, 1.0)}
     assert run_status(engine, found).missing == 0
 
@@ -98,8 +95,8 @@ def test_nothing_more_is_expected_of_an_import(
     engine: Engine, run_id: str, aegish: CommandLine
 ) -> None:
     assert run_status(engine, run_id).state is State.COMPLETE
-    for options in ((), ("--watch",)):
-        shown = aegish.ok("status --run-id", run_id, *options)
+    for line in ("status", "status --watch"):
+        shown = aegish.ok(f"{line} --run-id {run_id}")
         assert "resume" not in shown.err + shown.out
         assert "retry" not in shown.err + shown.out
         assert f"Run {run_id}: complete" in shown.out
@@ -108,7 +105,7 @@ def test_nothing_more_is_expected_of_an_import(
 
 
 def test_a_submitted_run_owes_every_dataset(engine: Engine, run_id: str) -> None:
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         assert load_run(session, run_id).datasets_by_model.keys() == {"test/a", "test/b", "test/c"}
         session.execute(text("UPDATE run_models SET datasets = NULL"))
         run = load_run(session, run_id)

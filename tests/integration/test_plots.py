@@ -8,18 +8,15 @@ import pytest
 from sqlalchemy import Engine
 
 from tests.integration.command_line import CommandLine, write_lines
-from tests.integration.stored_runs import row_counts
+from tests.integration.stored_runs import row_counts, verdict_line
 from tests.unit.report.reports import HOSTILE
-
-ANSWER = {"completion": '{"action": "block", "confidence": 0.9}'}
 
 
 @pytest.fixture
 def aegish(aegish: CommandLine, tmp_path: Path) -> CommandLine:
     """A command line whose store holds one run of two models, one with a hostile name."""
     lines = [
-        {"model": model, "command": f"cat /etc/shadow {n}", "target": target, "latency_ms": 900 + n}
-        | ANSWER
+        verdict_line(model, f"cat {n}", target, "block", 0.9, latency_ms=900 + n)
         for model in ("acme/guard", HOSTILE)
         for n, target in enumerate(["malicious"] * 4 + ["harmless"] * 4)
     ]
@@ -29,10 +26,10 @@ def aegish(aegish: CommandLine, tmp_path: Path) -> CommandLine:
 
 def test_each_plot_is_a_file_in_each_format(aegish: CommandLine, tmp_path: Path) -> None:
     folder = tmp_path / "new" / "figures"
-    done = aegish.ok("plots -o", folder, "--format", "vega,svg,pdf,png", "--only",
-                     "ranking,roc,score-by-cost")  # fmt: skip
-    names = [f"{name}.{end}" for name in ("ranking", "roc")
-             for end in ("svg", "png", "pdf", "vl.json")]  # fmt: skip
+    asked = "plots --format vega,svg,pdf,png --only ranking,roc,score-by-cost -o"
+    done = aegish.ok(asked, folder)
+    ends = ("svg", "png", "pdf", "vl.json")
+    names = [f"{name}.{end}" for name in ("ranking", "roc") for end in ends]
     assert done.out.splitlines() == [str(folder / name) for name in names]
     assert sorted(path.name for path in folder.iterdir()) == sorted(names)
     assert "no plot score-by-cost: no model has both cost and aegish score" in done.err
@@ -63,17 +60,13 @@ def test_wrong_words_are_refused(aegish: CommandLine, tmp_path: Path) -> None:
     done = aegish("plots --only pie")
     assert done.code == 2
     assert "'pie' is no plot: choose from ranking, score-by-cost" in done.err
-    replaced = ("score-by-latency", "detection-by-acceptance", "systems", "reliability")
-    for name in (*replaced, "differences"):
-        assert f"'{name}' is no plot" in aegish("plots --only", name).err
+    replaced = "score-by-latency detection-by-acceptance systems reliability differences"
+    for name in replaced.split():
+        assert f"'{name}' is no plot" in aegish(f"plots --only {name}").err
     assert aegish("plots --format gif").code == 2
-    assert aegish("plots --snapshot", 1, "--scoring", "aegish-legacy").code == 2
-    done = aegish("plots --only score-by-cost -o", tmp_path / "none")
-    assert done.code == 1
-    assert (
-        "has no data for these plots: score-by-cost: no model has both cost and aegish score"
-        in done.err
-    )
+    assert aegish("plots --snapshot 1 --scoring aegish-legacy").code == 2
+    said = aegish.refused("plots --only score-by-cost -o", tmp_path / "none")
+    assert "has no data for these plots: score-by-cost: no model has both cost and" in said
     assert not (tmp_path / "none").exists()
     (tmp_path / "file").touch()
     assert aegish("plots -o", tmp_path / "file").code == 2
@@ -87,7 +80,7 @@ def test_without_the_package_specifications_are_written_all_the_same(
     assert done.code == 1
     assert "pip install 'aegish-dist[plots]'" in done.err
     assert not (tmp_path / "figures").exists()
-    aegish.ok("plots -o", tmp_path / "figures", "--format", "vega", "--only", "ranking")
+    aegish.ok("plots --format vega --only ranking -o", tmp_path / "figures")
 
 
 def test_a_policy_is_drawn_among_the_models(aegish: CommandLine, tmp_path: Path) -> None:

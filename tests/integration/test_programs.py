@@ -10,10 +10,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from tempfile import gettempdir
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import pytest
@@ -25,7 +26,6 @@ from aegish_dist.providers.programs import ProgramClient, Programs, python_progr
 from tests.services import wait_until
 from tests.without_landlock import NO_LANDLOCK
 
-T = TypeVar("T")
 LOOP = """
 import json, os, sys, threading, time
 for line in sys.stdin:
@@ -50,12 +50,9 @@ def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def by_id(word: str) -> dict[int, str]:
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
-        try:
+        with suppress(OSError):
             if f"{MARK}={word}".encode() in (folder / "environ").read_bytes():
-                words = (folder / "cmdline").read_text().replace("\0", " ")
-                found[int(folder.name)] = words
-        except OSError:
-            pass
+                found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
     return {process: words for process, words in found.items() if words}  # else it has just ended
 
 
@@ -81,15 +78,13 @@ def loop(script: str = "", **more: Any) -> Program:
     return python(LOOP % script, mode="lines", **more)
 
 
-def with_programs(body: Callable[[Programs], Awaitable[T]]) -> T:
-    async def run() -> T:
-        programs = Programs()
-        try:
-            return await body(programs)
-        finally:
-            await programs.close()
-
-    return asyncio.run(run())
+@asynccontextmanager
+async def running() -> AsyncIterator[Programs]:
+    programs = Programs()
+    try:
+        yield programs
+    finally:
+        await programs.close()
 
 
 async def said(client: ProgramClient, command: str = "ls") -> str:
@@ -105,11 +100,12 @@ def clients(programs: Programs, guard: Program, limit_s: float = 20.0) -> Progra
 
 
 def asked(guard: Program, *commands: str, limit_s: float = 20.0) -> list[str]:
-    async def body(programs: Programs) -> list[str]:
-        client = clients(programs, guard, limit_s)
-        return [await said(client, command) for command in commands or ("ls",)]
+    async def ask() -> list[str]:
+        async with running() as programs:
+            client = clients(programs, guard, limit_s)
+            return [await said(client, command) for command in commands or ("ls",)]
 
-    return with_programs(body)
+    return asyncio.run(ask())
 
 
 @pytest.mark.parametrize(
@@ -275,9 +271,8 @@ def test_a_guard_is_asked_again_after_each_failure() -> None:
     """
     commands = ("a", "late", "b", "other", "c", "twice", "d")
     texts = asked(loop(script), *commands, limit_s=4.0)
-    assert [
-        json.loads(text)["about"] if "{" in text else text.partition(":")[0] for text in texts
-    ] == [*("a", "deadline", "b", "malformed", "c", "twice", "d")]
+    about = [json.loads(text)["about"] if "{" in text else text.partition(":")[0] for text in texts]
+    assert about == ["a", "deadline", "b", "malformed", "c", "twice", "d"]
 
 
 def test_an_answer_in_advance_is_taken_for_no_command() -> None:
@@ -291,21 +286,21 @@ def test_an_answer_in_advance_is_taken_for_no_command() -> None:
 
 
 @pytest.mark.parametrize("end", ["os._exit", "os.close"])
-def test_a_guard_that_ended_between_two_questions_is_started_again(mark: str, end: str) -> None:
+async def test_a_guard_that_ended_between_two_questions_is_started_again(
+    mark: str, end: str
+) -> None:
     """Or has closed its output."""
 
     def answers() -> bool:
         guards = [each for each, words in by_id(mark).items() if "supervisor" not in words]
         return any(os.path.exists(f"/proc/{each}/fd/1") for each in guards)
 
-    async def body(programs: Programs) -> None:
+    async with running() as programs:
         client = clients(programs, loop(f"threading.Timer(0.1, {end}, [1]).start()"))
         for command in ("a", "b"):
             assert await said(client, command) == f'{{"about": "{command}"}}'
             while answers():
                 await asyncio.sleep(0.05)
-
-    with_programs(body)
 
 
 LEAVES = """
@@ -326,12 +321,10 @@ KILLS = "time.sleep(0.3); os.kill(os.getppid(), 9); time.sleep(600)"
 
 
 @pytest.mark.parametrize("end", ["print(1)", "time.sleep(600)", "os.abort()"])
-def test_no_child_of_a_guard_is_left_after_a_question(mark: str, end: str) -> None:
-    async def body(programs: Programs) -> None:
+async def test_no_child_of_a_guard_is_left_after_a_question(mark: str, end: str) -> None:
+    async with running() as programs:
         await said(clients(programs, python(LEAVES + end), 1.0))
         assert ["providers.supervisor" in each for each in processes(mark)] == [True]
-
-    with_programs(body)
 
 
 NAMELESS = """
@@ -347,29 +340,25 @@ def named(word: str) -> list[int]:
     """Return the processes with a word among their arguments."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
-        try:
+        with suppress(OSError):
             if word in (folder / "cmdline").read_text().split("\0"):
                 found.append(int(folder.name))
-        except OSError:
-            pass
     return found
 
 
 @pytest.mark.parametrize("end", ["time.sleep(600)", "os._exit(0)", "os.close(1); os.close(2)"])
-def test_no_child_without_an_environment_outlives_the_deadline(mark: str, end: str) -> None:
-    async def body(programs: Programs) -> None:
+async def test_no_child_without_an_environment_outlives_the_deadline(mark: str, end: str) -> None:
+    async with running() as programs:
         await said(clients(programs, python(NAMELESS % mark + end), 2.0))
         assert named(mark) == []
 
-    with_programs(body)
 
-
-def test_guards_end_although_their_supervisor_may_open_nothing(
+async def test_guards_end_although_their_supervisor_may_open_nothing(
     mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
-    async def body(programs: Programs) -> None:
+    async with running() as programs:
         guard = python(NAMELESS % mark + "time.sleep(600)")
         asking = asyncio.create_task(said(clients(programs, guard, 3.0)))
         while len(named(mark)) < 20:
@@ -377,8 +366,6 @@ def test_guards_end_although_their_supervisor_may_open_nothing(
         [supervisor] = [each for each, words in by_id(mark).items() if "supervisor" in words]
         resource.prlimit(supervisor, resource.RLIMIT_NOFILE, (0, 0))
         assert "program" in await asking
-
-    with_programs(body)
     assert (named(mark), list(tmp_path.iterdir())) == ([], [])
 
 
@@ -386,7 +373,7 @@ def test_no_child_of_a_long_lived_guard_is_left(mark: str) -> None:
     assert asked(loop(f"exec({LEAVES!r})")) == ['{"about": "ls"}']
 
 
-def test_no_process_of_a_fork_bomb_is_left(mark: str) -> None:
+async def test_no_process_of_a_fork_bomb_is_left(mark: str) -> None:
     """64 of them, as root has no limit; for two seconds each takes the place of another."""
     script = """
 import os, time
@@ -400,20 +387,18 @@ while time.monotonic() < ends:
 time.sleep(600)
 """
 
-    async def body(programs: Programs) -> str:
+    async with running() as programs:
         text = await said(clients(programs, python(script), 1.0))
+        assert text == "deadline: the program gave no answer within 1 s"
         assert ["providers.supervisor" in each for each in processes(mark)] == [True]
-        return text
-
-    assert with_programs(body) == "deadline: the program gave no answer within 1 s"
 
 
-def test_no_child_of_a_guard_outlives_a_supervisor_that_is_killed(
+async def test_no_child_of_a_guard_outlives_a_supervisor_that_is_killed(
     mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
-    async def body(programs: Programs) -> str:
+    async with running() as programs:
         asking = asyncio.create_task(said(clients(programs, python(LEAVES + "time.sleep(600)"))))
         while sum("sleep(600)" in each for each in processes(mark)) < 4:
             await asyncio.sleep(0.05)
@@ -421,9 +406,7 @@ def test_no_child_of_a_guard_outlives_a_supervisor_that_is_killed(
         for process, words in by_id(mark).items():
             if "providers.supervisor" in words:
                 os.kill(process, signal.SIGKILL)
-        return await asking
-
-    assert with_programs(body) == "server: the program's supervisor ended"
+        assert await asking == "server: the program's supervisor ended"
     assert (processes(mark), list(tmp_path.iterdir())) == ([], [])
 
 
@@ -490,20 +473,18 @@ print(home)
     assert (tmp_path / "keep").stat().st_mode & 0o777 == 0o500
 
 
-def test_a_process_that_is_asked_nothing_is_ended(
+async def test_a_process_that_is_asked_nothing_is_ended(
     mark: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(programs, "IDLE_S", 0.5)
 
-    async def body(programs: Programs) -> None:
-        client = clients(programs, loop(processes=2))
+    async with running() as started:
+        client = clients(started, loop(processes=2))
         for _ in range(2):
             await asyncio.gather(said(client), said(client))
             assert len(processes(mark)) == 4
             while processes(mark):
                 await asyncio.sleep(0.05)
-
-    with_programs(body)
 
 
 DRIVER = """
@@ -576,33 +557,30 @@ def test_control_characters_are_kept_as_of_other_providers() -> None:
     assert json.loads(asked(answer)[0])["reason"] == "\x1b��"
 
 
-def test_processes_wait_in_turn_and_latency_leaves_that_out() -> None:
-    async def body(programs: Programs) -> tuple[float, list[float]]:
+async def test_processes_wait_in_turn_and_latency_leaves_that_out() -> None:
+    async with running() as programs:
         client = clients(programs, loop("time.sleep(0.2)", processes=2))
         await client.complete("start")
         started = time.monotonic()
         answers = await asyncio.gather(*(client.complete(str(number)) for number in range(6)))
-        return time.monotonic() - started, [answer.took_ms or 0.0 for answer in answers]
-
-    elapsed_s, took_ms = with_programs(body)
+        elapsed_s = time.monotonic() - started
+    took_ms = [answer.took_ms or 0.0 for answer in answers]
     assert elapsed_s >= 0.6
     assert min(took_ms) >= 200
     assert sum(took_ms) <= 2000 * elapsed_s  # of two processes
 
 
-def test_guards_that_hang_hold_up_no_other(mark: str) -> None:
-    async def body(programs: Programs) -> list[str]:
+async def test_guards_that_hang_hold_up_no_other() -> None:
+    async with running() as programs:
         hanging = clients(programs, loop("time.sleep(600)"), 600.0)
         hangs = [asyncio.create_task(said(hanging)) for _ in range(3)]
         good = clients(programs, loop())
-        texts = [await said(good) for _ in range(3)]
+        for _ in range(3):
+            assert await said(good) == '{"about": "ls"}'
         assert not any(task.done() for task in hangs)
         for task in hangs:
             task.cancel()
         await asyncio.wait(hangs)
-        return texts
-
-    assert with_programs(body) == ['{"about": "ls"}'] * 3
 
 
 def test_nothing_is_left_of_twenty_processes() -> None:
@@ -612,14 +590,15 @@ def test_nothing_is_left_of_twenty_processes() -> None:
         children = {child for thread in threads for child in thread.read_text().split()}
         return len(os.listdir("/proc/self/fd")), children
 
-    async def body(programs: Programs) -> None:
-        for guard in (loop(processes=10), shell("exit 2", processes=10)):
-            client = clients(programs, guard)
-            await asyncio.gather(*(said(client) for _ in range(20)))
+    async def ask() -> None:
+        async with running() as programs:
+            for guard in (loop(processes=10), shell("exit 2", processes=10)):
+                client = clients(programs, guard)
+                await asyncio.gather(*(said(client) for _ in range(20)))
 
-    with_programs(body)
+    asyncio.run(ask())
     before = opened()
-    with_programs(body)
+    asyncio.run(ask())
     assert opened() == before
 
 

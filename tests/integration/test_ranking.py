@@ -1,38 +1,33 @@
 """Ranks and tie groups of snapshots, from the store to the document."""
 
-import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Engine, delete, select
-from sqlalchemy.orm import Session
 
+from aegish_dist.db.engine import transaction
 from aegish_dist.db.tables import RUN_MODELS, VERDICTS
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.scoring import RULES
 from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.compare import compare_models
-from aegish_dist.pipeline.verdict_files import import_verdicts
+from tests.integration.stored_runs import imported_run, verdict_line
 
 
-def lines(model: str, wrong: int, *, clustered: bool, of: int = 100) -> list[dict[str, Any]]:
-    """As many malicious as harmless samples, the first ones wrong, each alone or in pairs."""
-    return [
-        {
-            "model": model, "dataset": "d", "target": target, "command": f"{target} {number}",
-            "completion": json.dumps({"action": wrongly if number < wrong else right}),
-            "cluster": f"bin{number // 2}" if clustered else None,
-        }
-        for target, right, wrongly in (("malicious", "BLOCK", "WARN"), ("harmless", "ALLOW", "BLOCK"))
-        for number in range(of)
-    ]  # fmt: skip
-
-
-def run_of(engine: Engine, tmp_path: Path, wrong: dict[str, int], *, clustered: bool) -> str:
-    path = tmp_path / "lines.jsonl"
-    found = [line for model in wrong for line in lines(model, wrong[model], clustered=clustered)]
-    path.write_text("".join(f"{json.dumps(line)}\n" for line in found), "ascii")
-    return import_verdicts(engine, [path], "").run_id
+def run_of(engine: Engine, folder: Path, wrong: dict[str, int], *, clustered: bool) -> str:
+    """Store 100 malicious and 100 harmless samples, the first ones wrong, each alone or in pairs."""
+    lines = []
+    for model, number in product(wrong, range(100)):
+        cluster = f"bin{number // 2}" if clustered else None
+        is_wrong = number < wrong[model]
+        for target, action in (
+            ("malicious", "WARN" if is_wrong else "BLOCK"),
+            ("harmless", "BLOCK" if is_wrong else "ALLOW"),
+        ):
+            command = f"{target} {number}"
+            lines.append(verdict_line(model, command, target, action, cluster=cluster))
+    return imported_run(engine, folder, lines)
 
 
 def groups(document: Any) -> dict[str, tuple[int, int]]:
@@ -55,7 +50,7 @@ def test_one_changed_model_is_ranked_as_all_counted_again(engine: Engine, tmp_pa
     opinions = [Opinion(rule) for rule in RULES.values()]
     first, *_ = aggregate(engine, run, opinions)
     assert {each[1] for each in groups(first.document).values()} == {1, 2}
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         key = session.scalar(select(RUN_MODELS.c.id).where(RUN_MODELS.c.model == "lab/d"))
         session.execute(
             delete(VERDICTS).where(VERDICTS.c.run_model_id == key, VERDICTS.c.code != 31)

@@ -23,12 +23,13 @@ from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import Item, Verdict
 from aegish_dist.db import deletion
-from aegish_dist.db.engine import open_engine
+from aegish_dist.db.engine import open_engine, transaction
 from aegish_dist.db.verdicts import look_up
 from aegish_dist.pipeline.control import plan_retry
 from aegish_dist.pipeline.reading import REASON, SIZE, open_note, store_deaths
-from tests.integration.samples import BLOCKED, COMMANDS
-from tests.integration.stored_runs import StoredRun, a_run, answer, store, stored_run
+from tests.defined import defined
+from tests.integration.samples import BLOCKED, TAR
+from tests.integration.stored_runs import a_run, answer, stored_run
 from tests.recorded import stored_recordings
 
 READER = """
@@ -52,234 +53,212 @@ os.kill(os.getpid(), signal.Signals[by])
 """A process that reads answers, in the way that a worker does, and ends by a signal."""
 
 
-@pytest.fixture
-def stored(engine: Engine) -> StoredRun:
-    return stored_run(engine)
+class Notes:
+    """A folder of notes, and what the store has of a run of three items whose answers are read."""
+
+    def __init__(self, engine: Engine, folder: Path) -> None:
+        self.engine, self.folder = engine, folder
+        self.run = stored_run(engine)
+        self.items = self.run.items()
+        self.item = self.run.item(TAR)
+
+    def dies(self, worker: str, *items: Item | None) -> None:
+        """Leave behind what a process does that ends now: with its memory, its lock goes."""
+        note = open_note(self.folder, worker)
+        for item in items or (self.item,):
+            note(item)
+
+    def command(self, worker: str, *items: Item | None, by: str) -> list[str]:
+        asked = json.encode(items).decode()
+        return [sys.executable, "-c", READER, str(self.folder), worker, asked, by]
+
+    def ends(self, worker: str, *items: Item | None, by: str) -> None:
+        """Have a process of its own read answers of items, the last of which ends it."""
+        done = subprocess.run(self.command(worker, *items, by=by), check=False)
+        assert done.returncode == (0 if by == "by itself" else -signal.Signals[by])
+
+    def settle(self) -> list[Any]:
+        """Look once, as a worker that starts; return the lines of its log."""
+        with capture_logs() as logs:
+            store_deaths(self.engine, self.folder, set())
+        return logs
+
+    def deaths(self) -> list[tuple[Any, ...]]:
+        facts = "sample_key, epoch, generation, worker"
+        with self.engine.connect() as connection:
+            rows = connection.execute(text(f"SELECT {facts} FROM reading_deaths ORDER BY worker"))
+            return [tuple(row) for row in rows]
+
+    def verdicts(self) -> list[Verdict]:
+        with Session(self.engine) as session:
+            return [each.verdict for each in stored_recordings(session, self.run.run_id)]
+
+    def done(self, *items: Item) -> list[bool]:
+        with Session(self.engine) as session:
+            return [defined(each).done for each in look_up(session, items)]
+
+    def names(self) -> set[str]:
+        return {path.name for path in self.folder.iterdir()}
 
 
 @pytest.fixture
-def item(stored: StoredRun) -> Item:
-    return stored.item(COMMANDS.samples[0])
-
-
-def command_of(folder: Path, worker: str, *items: Item | None, by: str) -> list[str]:
-    return [sys.executable, "-c", READER, str(folder), worker, json.encode(items).decode(), by]
-
-
-def dies(folder: Path, worker: str, *items: Item | None) -> None:
-    """Leave behind what a process does that ends now: with its memory, its lock goes."""
-    note = open_note(folder, worker)
-    for item in items:
-        note(item)
-
-
-def ends(folder: Path, worker: str, *items: Item | None, by: str) -> None:
-    """Have a process of its own read answers of items, the last of which ends it."""
-    done = subprocess.run(command_of(folder, worker, *items, by=by), check=False)
-    assert done.returncode == (0 if by == "by itself" else -signal.Signals[by])
-
-
-def settle(engine: Engine, folder: Path) -> list[Any]:
-    """Look once, as a worker that starts; return the lines of its log."""
-    with capture_logs() as logs:
-        store_deaths(engine, folder, set())
-    return logs
-
-
-def deaths(engine: Engine) -> list[tuple[Any, ...]]:
-    with engine.connect() as connection:
-        rows = connection.execute(
-            text("SELECT sample_key, epoch, generation, worker FROM reading_deaths ORDER BY worker")
-        )
-        return [tuple(row) for row in rows]
-
-
-def verdicts(engine: Engine, run: StoredRun) -> list[Verdict]:
-    with Session(engine) as session:
-        return [each.verdict for each in stored_recordings(session, run.run_id)]
-
-
-def names(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()}
+def notes(engine: Engine, tmp_path: Path) -> Notes:
+    (tmp_path / "reading").mkdir()
+    return Notes(engine, tmp_path / "reading")
 
 
 @pytest.mark.parametrize("by", ["SIGKILL", "SIGSEGV", "SIGTERM"])
-def test_the_second_death_is_the_verdict(
-    engine: Engine, stored: StoredRun, item: Item, tmp_path: Path, by: str
-) -> None:
+def test_the_second_death_is_the_verdict(notes: Notes, by: str) -> None:
     """Each death is logged and stored; only then the item has a verdict, which says why."""
-    ends(tmp_path, "first", item, by=by)
-    [logged] = settle(engine, tmp_path)
+    item = notes.item
+    notes.ends("first", item, by=by)
+    [logged] = notes.settle()
     key = (item.sample_key, 1, 0)
-    assert deaths(engine) == [(*key, "first")]
-    assert verdicts(engine, stored) == []
+    assert notes.deaths() == [(*key, "first")]
+    assert notes.verdicts() == []
     facts = {"run_id": item.run_id, "model": item.model, "sample_key": item.sample_key}
-    assert logged.items() >= {"event": "worker_died_reading", "log_level": "warning"}.items()
+    facts |= {"event": "worker_died_reading", "log_level": "warning"}
     assert logged.items() >= (facts | {"worker": "first", "deaths": 1}).items()
 
-    ends(tmp_path, "second", item, by=by)
-    [logged] = settle(engine, tmp_path)
+    notes.ends("second", item, by=by)
+    [logged] = notes.settle()
     assert logged.items() >= (facts | {"worker": "second", "deaths": 2}).items()
-    assert deaths(engine) == [(*key, "first"), (*key, "second")]
-    [verdict] = verdicts(engine, stored)
+    assert notes.deaths() == [(*key, "first"), (*key, "second")]
+    [verdict] = notes.verdicts()
     assert (verdict.outcome, verdict.error_class) == (Outcome.API_ERROR, ErrorClass.MALFORMED)
     assert (verdict.completion, verdict.cost_usd, verdict.worker) == (None, None, "second")
     [error] = verdict.call_errors
     assert error.message == REASON.format(item.run_id)
     assert error.error_class is ErrorClass.MALFORMED
-    with Session(engine) as session:
-        [found] = look_up(session, [item])
-    assert found is not None
-    assert found.done
-    assert names(tmp_path) == set()
+    assert notes.done(item) == [True]
+    assert notes.names() == set()
 
 
-def test_only_the_item_that_is_read_counts(
-    engine: Engine, stored: StoredRun, tmp_path: Path
-) -> None:
+def test_only_the_item_that_is_read_counts(notes: Notes) -> None:
     """Of three items, one has been read, one is being read, and one waits for its answer."""
-    read, reading, _ = map(stored.item, COMMANDS.samples)
-    dies(tmp_path, "w", read, None, reading)
-    settle(engine, tmp_path)
-    assert deaths(engine) == [(reading.sample_key, 1, 0, "w")]
+    read, reading, _ = notes.items
+    notes.dies("w", read, None, reading)
+    notes.settle()
+    assert notes.deaths() == [(reading.sample_key, 1, 0, "w")]
 
 
-def test_a_worker_between_two_answers_leaves_no_death(
-    engine: Engine, stored: StoredRun, tmp_path: Path
-) -> None:
+def test_a_worker_between_two_answers_leaves_no_death(notes: Notes) -> None:
     """Twice `kill -9`, and a worker that stops: their files go, and nothing is said."""
-    first, second, _ = map(stored.item, COMMANDS.samples)
-    ends(tmp_path, "a", first, None, by="SIGKILL")
-    ends(tmp_path, "b", first, None, second, None, by="SIGKILL")
-    ends(tmp_path, "c", first, None, by="by itself")
-    assert settle(engine, tmp_path) == []
-    assert deaths(engine) == []
-    assert names(tmp_path) == set()
+    first, second, _ = notes.items
+    notes.ends("a", first, None, by="SIGKILL")
+    notes.ends("b", first, None, second, None, by="SIGKILL")
+    notes.ends("c", first, None, by="by itself")
+    assert notes.settle() == []
+    assert notes.deaths() == []
+    assert notes.names() == set()
 
 
-def test_a_short_item_after_a_long_one(engine: Engine, stored: StoredRun, tmp_path: Path) -> None:
+def test_a_short_item_after_a_long_one(notes: Notes) -> None:
     """What a longer note leaves behind a shorter one is no part of it."""
-    item = stored.item(COMMANDS.samples[0])
-    dies(tmp_path, "w", replace(item, model="m" * 300), None, item)
-    settle(engine, tmp_path)
-    assert len(deaths(engine)) == 1
+    item = notes.item
+    notes.dies("w", replace(item, model="m" * 300), None, item)
+    notes.settle()
+    assert len(notes.deaths()) == 1
 
 
-def test_a_living_worker_is_left_alone(engine: Engine, item: Item, tmp_path: Path) -> None:
+def test_a_living_worker_is_left_alone(notes: Notes) -> None:
     """It may be slow; when it is killed, another process finds its note."""
-    command = command_of(tmp_path, "w", item, by="never")
+    command = notes.command("w", notes.item, by="never")
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"reads\n"
-        assert settle(engine, tmp_path) == []
-        assert (deaths(engine), names(tmp_path)) == ([], {"w"})
+        assert defined(process.stdout).readline() == b"reads\n"
+        assert notes.settle() == []
+        assert (notes.deaths(), notes.names()) == ([], {"w"})
         process.kill()
-    settle(engine, tmp_path)
-    assert len(deaths(engine)) == 1
+    notes.settle()
+    assert len(notes.deaths()) == 1
 
 
-def test_a_file_that_is_just_being_made_is_left_alone(engine: Engine, tmp_path: Path) -> None:
+def test_a_file_that_is_just_being_made_is_left_alone(notes: Notes) -> None:
     """It is there before it is locked."""
-    (tmp_path / "w").touch()
-    assert settle(engine, tmp_path) == []
-    assert names(tmp_path) == {"w"}
+    (notes.folder / "w").touch()
+    assert notes.settle() == []
+    assert notes.names() == {"w"}
 
 
-def test_a_note_that_is_stored_twice_is_one_death(
-    engine: Engine, stored: StoredRun, item: Item, tmp_path: Path
-) -> None:
+def test_a_note_that_is_stored_twice_is_one_death(notes: Notes) -> None:
     """As after a worker that was killed between the commit and the removal of the file."""
-    dies(tmp_path, "w", item)
-    note = (tmp_path / "w").read_bytes()
+    notes.dies("w")
+    note = (notes.folder / "w").read_bytes()
     for _ in range(3):
-        (tmp_path / "w").write_bytes(note)
-        settle(engine, tmp_path)
-    assert len(deaths(engine)) == 1
-    assert verdicts(engine, stored) == []
+        (notes.folder / "w").write_bytes(note)
+        notes.settle()
+    assert len(notes.deaths()) == 1
+    assert notes.verdicts() == []
 
 
-def test_a_verdict_that_is_there_stays(
-    engine: Engine, stored: StoredRun, item: Item, tmp_path: Path
-) -> None:
+def test_a_verdict_that_is_there_stays(notes: Notes) -> None:
     """A worker that dies just after the reading, or beside one that stores the answer."""
-    answer(engine, stored, {item: BLOCKED})
+    answer(notes.engine, notes.run, {notes.item: BLOCKED})
     for worker in ("a", "b", "c"):
-        dies(tmp_path, worker, item)
-    settle(engine, tmp_path)
-    [verdict] = verdicts(engine, stored)
+        notes.dies(worker)
+    notes.settle()
+    [verdict] = notes.verdicts()
     assert verdict.outcome is Outcome.BLOCK
     assert verdict.call_errors == ()
 
 
-def test_many_workers_that_look_at_once(engine: Engine, stored: StoredRun, tmp_path: Path) -> None:
+def test_many_workers_that_look_at_once(notes: Notes) -> None:
     """Each death counts once, and the second one of each item is never missed."""
-    for sample in COMMANDS.samples:
+    for item in notes.items:
         for worker in ("a", "b"):
-            dies(tmp_path, f"{worker}{sample.sample_id}", stored.item(sample))
+            notes.dies(f"{worker}{item.sample_key}", item)
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: store_deaths(engine, tmp_path, set()), range(8)))
-    assert len(deaths(engine)) == 2 * len(COMMANDS.samples)
-    assert {each.outcome for each in verdicts(engine, stored)} == {Outcome.API_ERROR}
-    assert len(verdicts(engine, stored)) == len(COMMANDS.samples)
-    assert names(tmp_path) == set()
+        list(pool.map(lambda _: store_deaths(notes.engine, notes.folder, set()), range(8)))
+    assert len(notes.deaths()) == 2 * 3
+    assert [each.outcome for each in notes.verdicts()] == [Outcome.API_ERROR] * 3
+    assert notes.names() == set()
 
 
-def test_machines_that_count_one_item_at_once(
-    engine: Engine, stored: StoredRun, tmp_path: Path
-) -> None:
+def test_machines_that_count_one_item_at_once(notes: Notes, tmp_path: Path) -> None:
     """Workers of two machines find one death each: one of them knows of both."""
     many = Dataset("many", tuple(Sample(f"echo {n}", TrueLabel.HARMLESS) for n in range(10)))
-    run = stored_run(engine, run_id="0ijklmnop", datasets=(many,))
-    items = [run.item(sample, dataset="many") for sample in many.samples]
-    note = bytearray(SIZE)
+    notes.run = stored_run(notes.engine, run_id="0ijklmnop", datasets=(many,))
+    items = notes.run.items()
     for folder in (tmp_path / "a", tmp_path / "b"):
         folder.mkdir()
         for number, item in enumerate(items):
             line = b"\1" + json.encode(item) + b"\n"
-            (folder / f"{folder.name}{number}").write_bytes(line + note[len(line) :])
+            (folder / f"{folder.name}{number}").write_bytes(line.ljust(SIZE, b"\0"))
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda name: store_deaths(engine, tmp_path / name, set()), "ab"))
-    assert len(verdicts(engine, run)) == len(items)
+        list(pool.map(lambda name: store_deaths(notes.engine, tmp_path / name, set()), "ab"))
+    assert len(notes.verdicts()) == len(items)
 
 
-def test_a_retry_asks_once_more_and_counts_anew(engine: Engine, tmp_path: Path) -> None:
+def test_a_retry_asks_once_more_and_counts_anew(notes: Notes) -> None:
     """Deaths belong to a generation."""
-    run = a_run()
-    stored = store(engine, run)
-    item = stored.item(COMMANDS.samples[0])
-    answer(engine, stored, dict.fromkeys(map(stored.item, COMMANDS.samples[1:]), BLOCKED))
+    others = {item: BLOCKED for item in notes.items if item != notes.item}
+    answer(notes.engine, notes.run, others)
     for worker in ("a", "b"):
-        dies(tmp_path, worker, item)
-    settle(engine, tmp_path)
-    plan_retry(engine, run, {Outcome.API_ERROR})
-    again = replace(item, generation=1)
-    with Session(engine) as session:
-        old, new = look_up(session, [item, again])
-    assert old is not None
-    assert new is not None
-    assert (old.done, new.done) == (True, False)
-    dies(tmp_path, "c", again)
-    settle(engine, tmp_path)
-    assert len(verdicts(engine, stored)) == 3
-    dies(tmp_path, "d", again)
-    settle(engine, tmp_path)
-    generations = [generation for _, _, generation, _ in deaths(engine)]
+        notes.dies(worker)
+    notes.settle()
+    plan_retry(notes.engine, a_run(), {Outcome.API_ERROR})
+    again = replace(notes.item, generation=1)
+    assert notes.done(notes.item, again) == [True, False]
+    notes.dies("c", again)
+    notes.settle()
+    assert len(notes.verdicts()) == 3
+    notes.dies("d", again)
+    notes.settle()
+    generations = [generation for _, _, generation, _ in notes.deaths()]
     assert generations == [0, 0, 1, 1]
-    assert len(verdicts(engine, stored)) == 4
+    assert len(notes.verdicts()) == 4
 
 
-def test_a_deleted_run_takes_its_deaths_along(
-    engine: Engine, stored: StoredRun, item: Item, tmp_path: Path
-) -> None:
-    dies(tmp_path, "a", item)
-    settle(engine, tmp_path)
-    dies(tmp_path, "b", item)
-    with Session(engine) as session, session.begin():
-        deletion.delete_run(session, stored.run_id)
-    assert deaths(engine) == []
-    [logged] = settle(engine, tmp_path)
+def test_a_deleted_run_takes_its_deaths_along(notes: Notes) -> None:
+    notes.dies("a")
+    notes.settle()
+    notes.dies("b")
+    with transaction(notes.engine) as session:
+        deletion.delete_run(session, notes.run.run_id)
+    assert notes.deaths() == []
+    [logged] = notes.settle()
     assert logged["event"] == "reading_note_left"
-    assert (deaths(engine), names(tmp_path)) == ([], {"b"})
+    assert (notes.deaths(), notes.names()) == ([], {"b"})
 
 
 def a_symlink(path: Path) -> None:
@@ -337,56 +316,54 @@ FORGED: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("make", FORGED.values(), ids=FORGED)
 def test_what_is_no_note_is_named_once_and_left(
-    engine: Engine,
-    stored: StoredRun,
-    item: Item,
-    tmp_path: Path,
-    make: Callable[[Path], object],
+    notes: Notes, make: Callable[[Path], object]
 ) -> None:
     """The notes beside it are stored all the same."""
-    folder = tmp_path / "reading"
-    folder.mkdir()
-    make(folder / "odd")
-    dies(folder, "worker", item)
+    make(notes.folder / "odd")
+    notes.dies("worker")
     left: set[Path] = set()
     with capture_logs() as logs:
-        store_deaths(engine, folder, left)
-        store_deaths(engine, folder, left)
+        for _ in range(2):
+            store_deaths(notes.engine, notes.folder, left)
     logged = [line["path"] for line in logs if line["event"] == "reading_note_left"]
-    assert logged == [str(folder / "odd")]
-    assert names(folder) == {"odd"}
-    assert len(deaths(engine)) == 1
-    assert verdicts(engine, stored) == []
+    assert logged == [str(notes.folder / "odd")]
+    assert notes.names() == {"odd"}
+    assert len(notes.deaths()) == 1
+    assert notes.verdicts() == []
 
 
-def test_a_pipe_holds_up_nobody(engine: Engine, item: Item, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    dies(tmp_path, "w", item)
-    settle(engine, tmp_path)
-    assert (len(deaths(engine)), names(tmp_path)) == (1, {"pipe"})
+def test_a_pipe_holds_up_nobody(notes: Notes) -> None:
+    os.mkfifo(notes.folder / "pipe")
+    notes.dies("w")
+    notes.settle()
+    assert (len(notes.deaths()), notes.names()) == (1, {"pipe"})
 
 
-def test_a_name_that_is_no_text(engine: Engine, item: Item, tmp_path: Path) -> None:
-    dies(tmp_path, "w", item)
-    (tmp_path / "w").rename(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
-    [logged] = settle(engine, tmp_path)
+def test_a_name_that_is_no_text(notes: Notes) -> None:
+    notes.dies("w")
+    (notes.folder / "w").rename(os.fsdecode(os.fsencode(notes.folder) + b"/\xff"))
+    [logged] = notes.settle()
     assert logged["event"] == "reading_note_left"
-    assert deaths(engine) == []
+    assert notes.deaths() == []
 
 
-def test_a_database_that_is_away_keeps_the_note(engine: Engine, item: Item, tmp_path: Path) -> None:
+def test_a_database_that_is_away_keeps_the_note(notes: Notes) -> None:
     """The same worker stores it as soon as the database is back."""
-    dies(tmp_path, "w", item)
+    notes.dies("w")
     left: set[Path] = set()
     away = open_engine("postgresql://nobody@127.0.0.1:1/none")
-    store_deaths(away, tmp_path, left)
-    assert names(tmp_path) == {"w"}
-    store_deaths(engine, tmp_path, left)
-    assert (len(deaths(engine)), names(tmp_path)) == (1, set())
+    store_deaths(away, notes.folder, left)
+    assert notes.names() == {"w"}
+    store_deaths(notes.engine, notes.folder, left)
+    assert (len(notes.deaths()), notes.names()) == (1, set())
 
 
-def test_no_folder_is_no_death(engine: Engine, tmp_path: Path) -> None:
-    assert settle(engine, tmp_path / "none") == []
+def test_no_folder_is_no_death(notes: Notes) -> None:
+    notes.folder.rmdir()
+    assert notes.settle() == []
+
+
+ITEM = Item("0abcdefgh", "test/a", 1, 1, 0)
 
 
 @pytest.fixture
@@ -406,41 +383,42 @@ def full(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def goes_on_without(folder: Path, item: Item) -> None:
+def goes_on_without(folder: Path) -> None:
     with capture_logs() as logs:
         note = open_note(folder, "w")
-        for each in (item, None, item):
+        for each in (ITEM, None, ITEM):
             note(each)
     assert [line["event"] for line in logs] == ["reading_not_noted"]
 
 
-def test_a_full_disk_does_not_end_a_worker(full: Path, item: Item) -> None:
+def test_a_full_disk_does_not_end_a_worker(full: Path) -> None:
     """It says so once, and its answers are read as before; the signal would be SIGBUS."""
-    goes_on_without(full, item)
+    goes_on_without(full)
 
 
-def test_a_folder_that_takes_no_file_does_not_end_a_worker(tmp_path: Path, item: Item) -> None:
+def test_a_folder_that_takes_no_file_does_not_end_a_worker(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    goes_on_without(tmp_path / "file", item)
-    goes_on_without(Path("/proc/self"), item)
+    goes_on_without(tmp_path / "file")
+    goes_on_without(Path("/proc/self"))
 
 
-def test_a_name_beyond_the_note_does_not_end_a_worker(tmp_path: Path, item: Item) -> None:
+def test_a_name_beyond_the_note_does_not_end_a_worker(tmp_path: Path) -> None:
     note = open_note(tmp_path, "w")
-    note(replace(item, model="m" * 2 * SIZE))
+    note(replace(ITEM, model="m" * 2 * SIZE))
     note(None)
-    with (tmp_path / "w").open("rb") as file, pytest.raises(BlockingIOError):
+    path = tmp_path / "w"
+    with path.open("rb") as file, pytest.raises(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    assert (tmp_path / "w").stat().st_size == SIZE
+    assert path.stat().st_size == SIZE
 
 
-def test_the_lock_is_not_inherited(engine: Engine, item: Item, tmp_path: Path) -> None:
+def test_the_lock_is_not_inherited(notes: Notes) -> None:
     """A guard that a worker started may outlive it."""
     script = READER.replace(
         "os.kill(", "import subprocess; subprocess.Popen(['sleep', '30']); os.kill("
     )
-    command = command_of(tmp_path, "w", item, by="SIGKILL")
+    command = notes.command("w", notes.item, by="SIGKILL")
     command[2] = script.replace("Popen(", "Popen(close_fds=False, args=")
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
-    settle(engine, tmp_path)
-    assert len(deaths(engine)) == 1
+    notes.settle()
+    assert len(notes.deaths()) == 1

@@ -1,21 +1,19 @@
 """Reading stored completions again."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 from sqlalchemy import Engine, text
-from sqlalchemy.orm import Session
 
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.output import ActionJson, Label, Logprobs, Score
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import Completion, Verdict
+from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run, save_spec
 from aegish_dist.db.tables import VerdictKey
 from aegish_dist.db.verdicts import next_answers
@@ -92,11 +90,8 @@ def test_a_command_that_an_answer_quotes_is_no_verdict(aegish: CommandLine, engi
     assert [row["outcome"] for row in rows(engine, parsed=True)] == ["ALLOW"]
     (run,) = aegish.ok("reparse --run-id", RUN, "--json").json["runs"]
     (turned,) = run["changed"]
-    assert (turned["command"], turned["from"], turned["to"]) == (
-        tee.command,
-        "ALLOW",
-        "FORMAT_ERROR",
-    )
+    assert turned["command"] == tee.command
+    assert (turned["from"], turned["to"]) == ("ALLOW", "FORMAT_ERROR")
 
 
 def test_a_number_goes_with_the_mapping_that_read_it(engine: Engine) -> None:
@@ -114,7 +109,7 @@ def test_log_probabilities_that_were_read_stay(engine: Engine) -> None:
     asked = Logprobs(unsafe=("Yes",), safe=("No",), block_from=0.5)
     said = judge(Completion("Yes", logprobs=({"Yes": -0.1, "No": -2.4},)), "", asked)
     stored_run(engine, said)
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         spec = replace(load_run(session, RUN).models[0], output=asked)
         save_spec(session, RUN, spec)
     before = rows(engine, parsed=False)
@@ -158,16 +153,21 @@ def test_a_mapping_that_a_row_brought_is_never_applied(
         change = "UPDATE run_models SET spec = jsonb_set(spec, '{output}', CAST(:o AS jsonb))"
         connection.execute(text(change), {"o": json.dumps(forged)})
     before = rows(engine, parsed=True)
-    for dry_run in (["--dry-run"], []):
-        done = aegish.ok("reparse --run-id", RUN, *dry_run)
+    for line in (f"reparse --run-id {RUN} --dry-run", f"reparse --run-id {RUN}"):
+        done = aegish.ok(line)
         assert "answers of test/a, test/b were read by an `output` that your catalog" in done.err
         assert "AEGISH_DIST_CATALOG" in done.err
-        found = aegish.ok("reparse --run-id", RUN, *dry_run, "--json").json["runs"][0]
+        found = aegish.ok(line, "--json").json["runs"][0]
         assert found["unread"] == ["test/a", "test/b"]
         assert (found["updated"], found["changed"]) == (0, [])
         assert rows(engine, parsed=True) == before
-    for command in ("report", "runs show", "verdicts list", "verdicts export"):
-        aegish.ok(*command.split(), *(["--run-id"] if command != "runs show" else []), RUN)
+    for line in (
+        "report --run-id",
+        "runs show",
+        "verdicts list --run-id",
+        "verdicts export --run-id",
+    ):
+        aegish.ok(line, RUN)
 
     catalog = tmp_path / "mine.toml"
     monkeypatch.setenv("AEGISH_DIST_CATALOG", str(catalog))
@@ -178,18 +178,16 @@ def test_a_mapping_that_a_row_brought_is_never_applied(
     done = aegish.ok("reparse --run-id", RUN)
     assert "answers of test/b were read by an `output`" in done.err
     now = [row["outcome"] for row in rows(engine, parsed=True)]
-    assert sorted(now) == sorted(
-        ["WARN"] * len(COMMANDS.samples) + ["BLOCK"] * len(COMMANDS.samples)
-    )
+    assert sorted(now) == ["BLOCK"] * 3 + ["WARN"] * 3
 
 
 def test_the_list_for_people(aegish: CommandLine, engine: Engine) -> None:
     """At most as many as asked for, with a note of how many more there are; 0 lists all."""
     stored_run(engine, replace(BLOCKED, outcome=Outcome.FORMAT_ERROR, parser_version=1))
-    listed = aegish.ok("reparse --run-id", RUN, "--dry-run", "--limit", "2")
+    listed = aegish.ok("reparse --dry-run --limit 2 --run-id", RUN)
     assert "3 completions read by parser 3, 3 would be updated, 3 outcomes would be" in listed.out
     assert "1 more: `--json` lists all\n" in listed.err
-    whole = aegish.ok("reparse --run-id", RUN, "--limit", "0")
+    whole = aegish.ok("reparse --limit 0 --run-id", RUN)
     assert all(sample.command in whole.out for sample in (TAR, CURL, LS))
     assert "more" not in whole.err
 
@@ -197,7 +195,7 @@ def test_the_list_for_people(aegish: CommandLine, engine: Engine) -> None:
 def test_long_completions_are_read_in_smaller_batches(engine: Engine, stored: StoredRun) -> None:
     """A batch ends with the completion that brings it to its characters; the next one goes on."""
     first = VerdictKey(stored.models["test/a"], sample_key=-1, epoch=0, generation=0)
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         (one,) = next_answers(session, first, 500, 1, lock=True)
         (other,) = next_answers(session, one.key, 500, 1, lock=True)
         both = next_answers(session, first, 500, len(one.text) + 1, lock=False)
@@ -211,19 +209,8 @@ def test_two_reparses_at_once(engine: Engine) -> None:
     old = replace(BLOCKED, outcome=Outcome.WARN, parser_version=1)
     items = [run.item(s, epoch=e) for s in COMMANDS.samples for e in range(1, 401)]
     answer(engine, run, dict.fromkeys(items, old))
-    found = []
-    threads = [Thread(target=lambda: found.append(reparse_run(engine, RUN))) for _ in range(2)]
-    with running(threads):
-        pass
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda run_id: reparse_run(engine, run_id), [RUN, RUN]))
     assert sum(each.updated for each in found) == 1200
     assert sum(len(each.changed) for each in found) == 1200
     assert {row["outcome"] for row in rows(engine, parsed=True)} == {"BLOCK"}
-
-
-@contextmanager
-def running(threads: list[Thread]) -> Iterator[None]:
-    for thread in threads:
-        thread.start()
-    yield
-    for thread in threads:
-        thread.join(60)

@@ -10,6 +10,7 @@ from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.verdict import CallError, Verdict
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.pipeline.report import ReportPart, report_data
+from tests.defined import defined
 from tests.integration.samples import ALLOWED, BLOCKED, CURL, LS, TAR
 from tests.integration.stored_runs import answer, stored_run
 
@@ -35,16 +36,14 @@ def test_parts_are_gathered_when_asked_for(engine: Engine) -> None:
     assert plain.is_current
 
     data = report_data(engine, stored.run_id, Opinion(), parts=[*ReportPart])
-    assert data.comparison is not None
-    (pair,) = data.comparison.pairs
+    (pair,) = defined(data.comparison).pairs
     assert (pair.a.model, pair.b.model, pair.comparison.samples) == ("test/a", "test/b", 2)
     # One malicious command on both sides, right on one; the harmless one right on both.
     assert pair.comparison.metrics["aegish_score"].difference == -0.5
     assert pair.comparison.categories["shell"].difference == -1.0
     pairs_alone = report_data(engine, stored.run_id, Opinion(), parts={ReportPart.COMPARISON})
-    assert pairs_alone.comparison is not None
-    assert pairs_alone.comparison.pairs[0].comparison.metrics == pair.comparison.metrics
-    assert pairs_alone.comparison.pairs[0].comparison.categories == {}
+    alone = defined(pairs_alone.comparison).pairs[0].comparison
+    assert (alone.metrics, alone.categories) == (pair.comparison.metrics, {})
     assert data.failure_stretch_s == 300
     assert [(each.time, each.attempts, each.verdicts) for each in data.failure_times] == [
         (EIGHT, 1, 0),

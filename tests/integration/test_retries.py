@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.status import State, retry_command
 from aegish_dist.core.verdict import Completion, Item, Verdict
+from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import FinishedModels, Retry, missing_items, save_retry
 from aegish_dist.db.tables import RETRIES, RUN_MODELS
 from aegish_dist.db.verdicts import look_up
@@ -113,7 +114,7 @@ def test_a_model_is_served_until_its_retry_is_answered(session: Session) -> None
 def test_two_retries_at_once_plan_each_item_once(engine: Engine) -> None:
     stored = two_models(engine)
     found: list[Retry | None] = []
-    with Session(engine) as first, first.begin():
+    with transaction(engine) as first:
         assert save_retry(first, stored.run_id, API_ERROR, MODELS) == Retry(1, 2)
         second = threading.Thread(target=lambda: found.append(plan_retry(engine, RUN, API_ERROR)))
         second.start()

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.model import CallParameters, Limits, ModelSpec, Price, Rate, WireFormat
 from aegish_dist.core.run import new_run_id
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
+from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import (
     Extent,
     FinishedModels,
@@ -32,6 +33,7 @@ from aegish_dist.db.runs import (
     unused_run_id,
 )
 from aegish_dist.errors import StoreError
+from tests.defined import defined
 from tests.integration.samples import ALLOWED, BLOCKED, COMMANDS, CURL, LS, NOON, PROMPT, TAR
 from tests.integration.stored_runs import a_model, a_run, answer, row_counts, store, stored_run
 
@@ -78,15 +80,14 @@ def test_an_imported_run_has_neither_prompt_nor_parameters(session: Session) -> 
 def test_an_assignment_is_what_the_run_recorded(session: Session) -> None:
     run = a_run(models=(a_model("test/a"), FULL_SPEC))
     store(session, run)
-    found = load_assignment(session, run.run_id, "openai/gpt-x")
-    assert found is not None
+    found = defined(load_assignment(session, run.run_id, "openai/gpt-x"))
     assert (found.spec, found.prompt, found.parameters) == (FULL_SPEC, PROMPT, CallParameters())
     assert load_assignment(session, run.run_id, "test/other") is None
     assert load_assignment(session, "0other", "test/a") is None
 
 
 def test_a_run_of_an_older_version_is_read(engine: Engine) -> None:
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         stored_run(session, run_id="run1", models=(FULL_SPEC,))
         for table, column, later in (
             ("run_models", "spec", ["requests_per_minute", "tokens_per_minute", "shared"]),
@@ -94,9 +95,8 @@ def test_a_run_of_an_older_version_is_read(engine: Engine) -> None:
         ):
             statement = f"UPDATE {table} SET {column} = {column} - CAST(:later AS text[])"
             session.execute(text(statement), {"later": later})
-        found = load_assignment(session, "run1", FULL_SPEC.id)
+        found = defined(load_assignment(session, "run1", FULL_SPEC.id))
 
-    assert found is not None
     assert found.parameters == CallParameters()
     assert found.spec == replace(
         FULL_SPEC, requests_per_minute=None, tokens_per_minute=None, shared=Limits()
@@ -244,7 +244,7 @@ def test_nobody_listens_for_an_imported_run(session: Session) -> None:
 
 def test_a_dataset_is_stored_once(engine: Engine) -> None:
     turned = replace(COMMANDS, samples=COMMANDS.samples[::-1])
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         key = save_dataset(session, COMMANDS, selectable=True)
         assert save_dataset(session, turned, selectable=True) == key
         assert set(sample_keys(session, key)) == {sample.sample_id for sample in COMMANDS.samples}
@@ -253,17 +253,16 @@ def test_a_dataset_is_stored_once(engine: Engine) -> None:
 
 def test_a_stored_dataset_comes_back_as_it_was(session: Session) -> None:
     """Order, labels and metadata survive, and so does a dataset larger than one insert."""
-    many = tuple(
-        Sample(
-            f"echo {n}", TrueLabel.HARMLESS, cluster="echo", metadata={"n": str(n), "é": "'; --"}
-        )
+    echo = Sample("echo", TrueLabel.HARMLESS, cluster="echo")
+    many = [
+        replace(echo, command=f"echo {n}", metadata={"n": str(n), "é": "'; --"})
         for n in range(INSERT_CHUNK + 1)
-    )
+    ]
     dataset = Dataset("many", (TAR, *many), source="here", licence="MIT")
     save_dataset(session, dataset, selectable=True)
     found = load_dataset(session, "many")
     assert found == dataset
-    assert [sample.metadata for sample in found.samples] == [s.metadata for s in dataset.samples]
+    assert [each.metadata for each in found.samples] == [each.metadata for each in dataset.samples]
 
 
 def test_selections_cannot_be_named(session: Session) -> None:
@@ -306,12 +305,10 @@ def test_what_was_imported_last_is_what_a_name_stands_for(engine: Engine) -> Non
     """Importing an earlier version again brings it back, as its import says."""
     versions = [Dataset("mine", (TAR,)), Dataset("mine", (TAR, CURL)), Dataset("mine", (TAR,))]
     for version in versions:
-        with Session(engine) as session, session.begin():
+        with transaction(engine) as session:
             save_dataset(session, version, selectable=True)
         with Session(engine) as session:
-            loaded = load_dataset(session, "mine")
-        assert loaded is not None
-        assert loaded.fingerprint == version.fingerprint
+            assert defined(load_dataset(session, "mine")).fingerprint == version.fingerprint
 
 
 def test_a_run_that_draws_the_id_of_another_one_draws_again(

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from http.client import HTTPConnection, HTTPMessage, IncompleteRead
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -24,11 +23,13 @@ from aegish_dist.simulator.config import (
 )
 from aegish_dist.simulator.personas import NO_LATENCY
 from aegish_dist.simulator.server import Simulator, serving, simulator_thread
+from tests.defined import defined
 from tests.services import wait_until
 
 DEADLINE_S = 10.0
 OPENAI_PATH = "/v1/chat/completions"
 FAST = SimulatorConfig(latency=NO_LATENCY)
+BEARER = {"Authorization": "Bearer k"}
 
 
 class Answer(NamedTuple):
@@ -83,8 +84,7 @@ def test_model_names_may_hold_slashes_and_colons(url: str, model: str) -> None:
 
 
 def test_a_root_path_may_precede_the_endpoint(url: str) -> None:
-    headers = {"Authorization": "Bearer k"}
-    assert call(url, "/openrouter/api" + OPENAI_PATH, OPENAI_BODY, headers).status == 200
+    assert call(url, "/openrouter/api" + OPENAI_PATH, OPENAI_BODY, BEARER).status == 200
 
 
 KEYS = {401: ("k", "Basic k", "Bearer", "Bearerk", "bearer invalid", "Token k"),
@@ -95,9 +95,10 @@ def test_a_key_that_is_invalid_or_no_bearer_token_is_401(url: str) -> None:
     for ask in ASKS:
         answer = ask(url, key="invalid")
         assert (answer.status, bool(answer.body["error"]["message"])) == (401, True)
-    for status, given in ((status, key) for status, keys in KEYS.items() for key in keys):
-        header = {"Authorization": given}
-        assert call(url, OPENAI_PATH, OPENAI_BODY, header).status == status
+    for status, keys in KEYS.items():
+        for key in keys:
+            header = {"Authorization": key}
+            assert call(url, OPENAI_PATH, OPENAI_BODY, header).status == status
 
 
 HOSTS = {
@@ -110,16 +111,16 @@ def test_hosts_that_are_not_named_are_not_answered_for() -> None:
     """A name that a web page has pointed at 127.0.0.1 reaches nothing, the counters neither."""
     config = SimulatorConfig(latency=NO_LATENCY, hosts=frozenset({"simulator"}))
     with simulator_thread(Simulator(config)) as simulator:
-        for status, host in ((status, host) for status, hosts in HOSTS.items() for host in hosts):
-            headers = {"Host": host, "Authorization": "Bearer k"}
-            for path, body in ((OPENAI_PATH, OPENAI_BODY), ("/stats", None), ("/health", None)):
-                assert call(simulator.url, path, body, headers).status == status
+        for status, hosts in HOSTS.items():
+            for host in hosts:
+                headers = {"Host": host, **BEARER}
+                for path, body in ((OPENAI_PATH, OPENAI_BODY), ("/stats", None), ("/health", None)):
+                    assert call(simulator.url, path, body, headers).status == status
 
 
 def test_a_stream_is_refused_in_each_format(url: str) -> None:
     """A client that asked for events must not get an answer in one piece."""
-    bearer = {"Authorization": "Bearer k"}
-    openai = call(url, OPENAI_PATH, {**OPENAI_BODY, "stream": True}, bearer)
+    openai = call(url, OPENAI_PATH, {**OPENAI_BODY, "stream": True}, BEARER)
     assert (openai.status, openai.body["error"]["param"]) == (400, "stream")
     assert openai.body["error"]["type"] == "invalid_request_error"
     body = {**ANTHROPIC_BODY, "stream": True}
@@ -129,12 +130,12 @@ def test_a_stream_is_refused_in_each_format(url: str) -> None:
     google = call(url, path, GOOGLE_BODY, {"x-goog-api-key": "k"})
     assert (google.status, google.body["error"]["status"]) == (400, "INVALID_ARGUMENT")
     plain = {**OPENAI_BODY, "stream": False}
-    assert call(url, OPENAI_PATH, plain, bearer).status == 200
+    assert call(url, OPENAI_PATH, plain, BEARER).status == 200
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b"[" * 100_000, b'{"model": "m"}'])
 def test_a_broken_request_is_400(url: str, body: bytes) -> None:
-    answer = call(url, OPENAI_PATH, body, {"Authorization": "Bearer k"})
+    answer = call(url, OPENAI_PATH, body, BEARER)
     assert (answer.status, answer.body["error"]["type"]) == (400, "invalid_request_error")
 
 
@@ -182,7 +183,7 @@ def test_a_scenario_chooses_the_retry_after_of_random_refusals(
 def begin_call(url: str) -> HTTPConnection:
     connection = HTTPConnection(url.removeprefix("http://"), timeout=DEADLINE_S)
     content = json.dumps(OPENAI_BODY).encode()
-    connection.request("POST", OPENAI_PATH, content, {"Authorization": "Bearer k"})
+    connection.request("POST", OPENAI_PATH, content, BEARER)
     return connection
 
 
@@ -272,19 +273,14 @@ print("stopped")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_process_ends_cleanly_on_a_signal(number: signal.Signals, tmp_path: Path) -> None:
-    program = tmp_path / "serve.py"
-    program.write_text(SCRIPT)
-    root = Path(__file__).parents[2]
+def test_a_process_ends_cleanly_on_a_signal(number: signal.Signals) -> None:
     with subprocess.Popen(
-        [sys.executable, str(program)],
+        [sys.executable, "-c", SCRIPT],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={"PYTHONPATH": str(root)},
         text=True,
     ) as process:
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
+        url = defined(process.stdout).readline().strip()
         assert url.startswith("http://127.0.0.1:")
         assert call(url, "/health").status == 200
         process.send_signal(number)

@@ -27,6 +27,7 @@ from aegish_dist.providers.session import provider_session
 from aegish_dist.simulator.config import SimulatorConfig
 from aegish_dist.simulator.personas import NO_LATENCY
 from aegish_dist.simulator.server import Simulator, simulator_thread
+from tests.defined import defined
 
 TOOL, ANSWER_SCHEMA = contract.TOOL["name"], contract.ANSWER_SCHEMA
 PROMPT = Prompt("guard", "Judge shell commands.", "<command>{command}</command>")
@@ -57,8 +58,7 @@ def asked(
     **of_spec: Any,
 ) -> Completion:
     async def call() -> Completion:
-        assert wire.http is not None
-        root = url + wire.http.simulated_root
+        root = url + defined(wire.http).simulated_root
         spec = ModelSpec("lab/m", wire, "thorough", root, structured=structured, **of_spec)
         async with provider_session(()) as session:
             client = session.client(spec, PROMPT, CallParameters(seed=None), SecretStr("k"))
@@ -101,8 +101,7 @@ def _by_anthropic(url: str) -> list[str | None]:
         by_tool = client.messages.create(**common, tools=[tool], tool_choice=choice)
     (called,) = by_tool.content
     assert called.type == "tool_use"
-    assert by_schema.parsed_output is not None
-    return [by_schema.parsed_output.model_dump_json(), json.dumps(called.input)]
+    return [defined(by_schema.parsed_output).model_dump_json(), json.dumps(called.input)]
 
 
 def _by_google(url: str) -> list[str | None]:
@@ -169,8 +168,7 @@ def test_log_probabilities_become_a_suspicion(url: str) -> None:
         sure = json.loads(found.text or "")["confidence"]
         share = sure / (sure + (1 - sure) / 2)
         verdict = judge(found, command, SURE)
-        assert verdict.completion is not None
         assert verdict.outcome is outcome
         expected = share if outcome is Outcome.BLOCK else 1 - share
-        assert verdict.completion.suspicion == pytest.approx(expected)
+        assert defined(verdict.completion).suspicion == pytest.approx(expected)
     assert asked(url, WireFormat.OPENAI).logprobs == ()

@@ -134,7 +134,7 @@ def test_only_models_with_other_verdicts_are_counted(
 
 def test_a_longer_plan_is_noticed(engine: Engine, stored: StoredRun) -> None:
     aggregate(engine, stored.run_id, [Opinion()])
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         session.execute(update(RUNS).where(RUNS.c.id == stored.run_id).values(epochs=4))
     for snapshot in (
         current_snapshot(engine, stored.run_id, Opinion()),

@@ -10,6 +10,7 @@ from aegish_dist.cli.status import halted
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.status import CallWait, FailedCalls, State, Waiting
 from aegish_dist.core.text import clean_text
+from aegish_dist.db.engine import transaction
 from aegish_dist.db.fleet import TEXT_LENGTH, ModelBlock, forget_worker, living_fleet, report_worker
 from aegish_dist.db.tables import WORKERS
 from aegish_dist.pipeline.doctor import examine
@@ -102,12 +103,12 @@ def test_what_no_worker_may_call(session: Session) -> None:
 
 def test_a_run_that_no_worker_may_call_waits_for_one(engine: Engine) -> None:
     """It has ended as far as waiting helps, also while a worker still holds items of it."""
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         stored = stored_run(session, models=("lab/guard",))
         key = (stored.run_id, "lab/guard")
         report_worker(session, "a", {key: 2})
     assert run_status(engine, stored.run_id).state is State.RUNNING
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         report_worker(session, "a", {key: 2}, unserved={key: "LAB_KEY is not set"})
     status = run_status(engine, stored.run_id)
     assert (status.state, status.ended) == (State.WAITING, True)
@@ -117,7 +118,7 @@ def test_a_run_that_no_worker_may_call_waits_for_one(engine: Engine) -> None:
 def test_a_complete_model_has_no_items_of_an_older_report(engine: Engine) -> None:
     """A worker still reports what it held: the store has counted it with the verdict."""
     limited = FailedCalls(datetime.now(UTC), "lab/a", ErrorClass.RATE_LIMIT, 429, "slow", 7, 7)
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         stored = stored_run(session, {"lab/a": BLOCKED}, models=("lab/a", "lab/b"))
         keys = {(stored.run_id, model): 9 for model in ("lab/a", "lab/b")}
         failing = {stored.run_id: [limited, replace(limited, model="lab/b")]}
@@ -129,7 +130,7 @@ def test_a_complete_model_has_no_items_of_an_older_report(engine: Engine) -> Non
 
 def test_status_says_why_a_model_is_parked(engine: Engine) -> None:
     parked = {("", "lab/guard"): ModelBlock.PARKED}
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         stored = stored_run(session, models=("lab/guard", "lab/other"))
         report_worker(session, "a", {}, parked, {("", "lab/guard"): "HTTP 401: no such key"})
     status = run_status(engine, stored.run_id)
@@ -143,7 +144,7 @@ def test_status_says_why_a_model_is_parked(engine: Engine) -> None:
 
 def test_doctor_names_parked_models(engine: Engine) -> None:
     dead = ("", "lab/parked")
-    with Session(engine) as session, session.begin():
+    with transaction(engine) as session:
         report_worker(session, "a", {}, {dead: ModelBlock.PARKED}, {dead: "HTTP 401: no such key"})
     url = engine.url.render_as_string(hide_password=False)
     settings = load_settings({"database_url": url, "broker_url": "redis://127.0.0.1:1"})
