@@ -14,10 +14,8 @@ from aegish_dist.cli import run
 from tests.browser.recorded_run import write_run
 from tests.services import require_binary
 
-OPTIONS = (
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-)
+OPTIONS = """--no-sandbox --disable-gpu --disable-quic --no-first-run
+    --disable-background-networking --disable-component-update --disable-sync"""
 
 
 class Report(Struct, frozen=True):
@@ -41,11 +39,11 @@ def report(_postgres: Any, tmp_path_factory: pytest.TempPathFactory) -> Report:
     )
     with pytest.MonkeyPatch.context() as patch, _postgres.database() as url:
         patch.setenv("AEGISH_DIST_DATABASE_URL", url)
-        _command("verdicts", "import", write_run(folder / "run.jsonl"))
-        _command("report", "--format", "html", "-o", page)
-        _command("report", "--format", "json", "-o", document)
-        _command("verdicts", "list", "--json", "-o", listed)
-        _command("verdicts", "export", "--run-id", "latest", "-o", exported)
+        _command("verdicts import", write_run(folder / "run.jsonl"))
+        _command("report --format html -o", page)
+        _command("report --format json -o", document)
+        _command("verdicts list --json -o", listed)
+        _command("verdicts export --run-id latest -o", exported)
     return Report(
         page,
         json.loads(document.read_bytes()),
@@ -54,11 +52,11 @@ def report(_postgres: Any, tmp_path_factory: pytest.TempPathFactory) -> Report:
     )
 
 
-def _command(*arguments: object) -> None:
+def _command(line: str, path: Path) -> None:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     try:
-        assert run([str(argument) for argument in arguments]) == 0
+        assert run([*line.split(), str(path)]) == 0
     finally:
         root.handlers[:] = handlers
         root.setLevel(level)
@@ -68,7 +66,7 @@ def _command(*arguments: object) -> None:
 def browser() -> Iterator[Browser]:
     path = require_binary("chromium", "chromium-browser")
     with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=path, args=OPTIONS)
+        opened = playwright.chromium.launch(executable_path=path, args=OPTIONS.split())
         yield opened
         opened.close()
 

@@ -37,6 +37,18 @@ def shown(page: Page) -> set[str]:
     return set(rows.evaluate_all("rows => rows.map(row => row.dataset.command)"))
 
 
+def in_order(page: Page, fact: str) -> list[str]:
+    """Return a fact of each row that the grid shows, from the top."""
+    found: list[str] = page.locator("#grid [role=row][data-command]").evaluate_all(
+        f"rows => rows.sort((a, b) => a.ariaRowIndex - b.ariaRowIndex).map(row => {fact})"
+    )
+    return found
+
+
+def wait_for_detail(page: Page) -> None:
+    page.locator("#grid-detail[data-shown]").wait_for()
+
+
 def majorities(verdicts: list[Verdict]) -> Iterator[tuple[str, bool]]:
     """Yield each model that has scored epochs, and whether most of them are wrong.
 
@@ -125,10 +137,7 @@ def test_the_most_disputed_commands_come_first(
     page: Page, by_command: dict[str, list[Verdict]]
 ) -> None:
     shown(page)
-    rows = page.locator("#grid [role=row][data-command]").evaluate_all(
-        "rows => rows.sort((a, b) => a.ariaRowIndex - b.ariaRowIndex)"
-        ".map(row => row.dataset.command)"
-    )
+    rows = in_order(page, "row.dataset.command")
     sides = [[wrong for _, wrong in majorities(by_command[row])] for row in rows]
     minority = [min(side.count(True), side.count(False)) for side in sides]
     assert minority == sorted(minority, reverse=True)
@@ -194,7 +203,7 @@ def test_back_to_an_address_without_commands_closes_the_detail_for_good(
 ) -> None:
     page = visit.open(section)
     page.locator("#grid [role=rowheader]").first.click()
-    page.locator("#grid-detail[data-shown]").wait_for()
+    wait_for_detail(page)
     page.go_back()
     page.locator("#grid-detail").wait_for(state="hidden")
     choose(page, {"target": "malicious"})
@@ -210,13 +219,13 @@ def test_a_link_opened_elsewhere_shows_the_same(visit: Visit) -> None:
     choose(page, {"category": CATEGORIES[2], "q": "<script"})
     before = shown(page)
     page.locator("#grid [role=rowheader]").first.click()
-    page.locator("#grid-detail[data-shown]").wait_for()
+    wait_for_detail(page)
     title = page.locator("#grid-detail pre").first.text_content()
     link = page.locator("#grid-link").input_value()
     assert link == page.url
     other = page.context.new_page()
     other.goto(link)
-    other.locator("#grid-detail[data-shown]").wait_for()
+    wait_for_detail(other)
     assert other.locator("#grid-detail pre").first.text_content() == title
     assert other.locator("[name=category]").input_value() == CATEGORIES[2]
     assert other.locator(".grid-more").get_attribute("open") is not None
@@ -282,10 +291,7 @@ def test_headings_sort_the_grid(page: Page) -> None:
     for _ in range(2):
         heading.click()
         shown(page)
-        rows = page.locator("#grid [role=row][data-command]").evaluate_all(
-            "rows => rows.sort((a, b) => a.ariaRowIndex - b.ariaRowIndex)"
-            ".map(row => row.firstChild.textContent)"
-        )
-        orders.append((heading.get_attribute("aria-sort"), rows))
+        texts = in_order(page, "row.firstChild.textContent")
+        orders.append((heading.get_attribute("aria-sort"), texts))
     ordered = sorted(MALICIOUS)
     assert orders == [("ascending", ordered), ("descending", ordered[::-1])]

@@ -2,7 +2,6 @@
 
 import pytest
 
-from aegish_dist.core.outcome import Outcome
 from tests.cluster import Cluster, Simulator, run, run_json
 
 pytestmark = pytest.mark.long
@@ -38,21 +37,6 @@ def test_without_a_broker_retry_asks_in_its_own_process(
     assert status["outcomes"].keys() <= {"ALLOW", "WARN", "BLOCK"}
     (entry,) = run_json(alone, "aggregate --run-id latest")["models"]
     assert (entry["counts"]["done"], entry["counts"]["replaced"]) == (LIMIT, LIMIT)
-
-
-def test_workers_answer_a_retry_and_earlier_verdicts_stay(cluster: Cluster) -> None:
-    cluster.simulator.start(scenario=MUTE)
-    cluster.start_worker()
-    run_id = cluster.submit(MODEL, limit=LIMIT)
-    cluster.wait_until_complete(run_id)
-    speak(cluster.simulator)
-    retried = run_json(cluster.env, AGAIN, run_id, "--wait")
-    assert (retried["asked"], retried["missing"]) == (LIMIT, 0)
-    assert cluster.simulator.calls() == LIMIT
-    verdicts = cluster.verdicts(run_id)
-    first = [each.verdict.outcome for each in verdicts if each.generation == 0]
-    assert first == [Outcome.TIMEOUT_ERROR] * LIMIT
-    assert len([each for each in verdicts if each.generation == 1]) == LIMIT
 
 
 def test_resume_leaves_no_item_waiting_twice(cluster: Cluster) -> None:

@@ -48,10 +48,9 @@ def test_a_run_is_one_trace_over_all_processes(cluster: Cluster, collector: Span
             item.span_id for item in items
         }
     call = collector.named("chat lenient")[0]
-    assert call.kind == "CLIENT"
-    assert call.facts["gen_ai.operation.name"] == "chat"
-    assert call.facts["gen_ai.request.model"] == "lenient"
-    assert call.facts["server.address"] == "127.0.0.1"
+    known = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "lenient"}
+    known |= {"server.address": "127.0.0.1"}
+    assert (call.kind, call.facts | known) == ("CLIENT", call.facts)
     assert isinstance(call.facts["gen_ai.usage.input_tokens"], int)
 
     (aggregate,) = collector.named("aggregate")

@@ -1,5 +1,6 @@
 """Pages of `docs/guides/`, each followed once in a copy of the tree, and the copy's command line."""
 
+import shlex
 from collections.abc import Callable
 
 import pytest
@@ -16,10 +17,11 @@ def walkthrough(
 
 
 @pytest.fixture
-def cli(walkthrough: Walkthrough, postgres_url: str) -> Callable[..., str]:
-    def run(*arguments: str) -> str:
-        return walkthrough.run(
-            "-m", "aegish_dist", *arguments, AEGISH_DIST_DATABASE_URL=postgres_url
-        )
+def cli(walkthrough: Walkthrough, postgres_url: str) -> Callable[[str], str]:
+    """Runs a line as a user types it, and returns what it writes to stdout."""
+
+    def run(line: str) -> str:
+        words = ("-m", "aegish_dist", *shlex.split(line))
+        return walkthrough.run(*words, AEGISH_DIST_DATABASE_URL=postgres_url)
 
     return run

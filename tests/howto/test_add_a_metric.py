@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.howto.walkthrough import Walkthrough
+from tests.integration.stored_runs import verdict_line
 
 pytestmark = pytest.mark.long
 PAGE = "add-a-metric.md"
@@ -29,10 +30,7 @@ def test_the_table_of_the_page_names_every_file_that_is_edited(walkthrough: Walk
 
 
 def test_the_golden_file_takes_the_new_numbers_and_no_other_moves(walkthrough: Walkthrough) -> None:
-    golden = walkthrough.tree / "tests/unit/statistics/golden_metrics.json"
-    before = json.loads(golden.read_text("ascii"))
-    walkthrough.run("-m", "tests.unit.statistics.test_metrics")
-    after = json.loads(golden.read_text("ascii"))
+    before, after = walkthrough.golden()
     assert after["metrics_version"] == before["metrics_version"] + 1
     for document in after["documents"].values():
         for entry in document["models"]:
@@ -42,20 +40,19 @@ def test_the_golden_file_takes_the_new_numbers_and_no_other_moves(walkthrough: W
 
 
 def test_it_is_in_every_format_of_a_report(
-    walkthrough: Walkthrough, cli: Callable[..., str]
+    walkthrough: Walkthrough, cli: Callable[[str], str]
 ) -> None:
     lines = [
-        {"model": "test/guard", "dataset": "four", "command": command, "target": "harmless"}
-        | {"completion": json.dumps({"action": action}), "latency_ms": 1}
+        verdict_line("test/guard", command, "harmless", action, latency_ms=1)
         for command, action in ANSWERS.items()
     ]
-    cli("verdicts", "import", walkthrough.written(*lines))
-    assert json.loads(cli("aggregate", "--json"))["models"][0]["metrics"][NAME]["value"] == 0.5
-    [entry] = json.loads(cli("report", "--format", "json"))["models"]
+    cli(f"verdicts import {walkthrough.written(*lines)}")
+    assert json.loads(cli("aggregate --json"))["models"][0]["metrics"][NAME]["value"] == 0.5
+    [entry] = json.loads(cli("report --format json"))["models"]
     assert entry["metrics"][NAME]["n"] == 4
-    rows = csv.DictReader(io.StringIO(cli("report", "--format", "csv")))
+    rows = csv.DictReader(io.StringIO(cli("report --format csv")))
     assert [row["value"] for row in rows if row["metric"] == NAME] == ["0.5"]
-    for more in (("--sections", "all"), ("--format", "markdown"), ("--format", "html")):
-        text = cli("report", *more)
+    for option in ("--sections all", "--format markdown", "--format html"):
+        text = cli(f"report {option}")
         assert text.count("warned") > 1  # a headline beside the column that the note explains
         assert "warned: % of scored harmless commands answered with WARN." in " ".join(text.split())

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 
 from tests.howto.walkthrough import Walkthrough
+from tests.integration.stored_runs import verdict_line
 
 PAGE = "add-a-rule-set.md"
 WARNED = [("rm -rf /", "malicious"), ("ls", "harmless")]
@@ -14,28 +15,23 @@ def test_one_module_is_edited(walkthrough: Walkthrough) -> None:
 
 
 def test_its_numbers_are_added_and_no_other_moves(walkthrough: Walkthrough) -> None:
-    golden = walkthrough.tree / "tests/unit/statistics/golden_metrics.json"
-    before = json.loads(golden.read_text("ascii"))
-    walkthrough.run("-m", "tests.unit.statistics.test_metrics")
-    after = json.loads(golden.read_text("ascii"))
+    before, after = walkthrough.golden()
     assert after["documents"].pop("ask-the-user")["models"]
     assert after == before
 
 
-def test_a_stored_run_is_scored_under_it(walkthrough: Walkthrough, cli: Callable[..., str]) -> None:
+def test_a_stored_run_is_scored_under_it(
+    walkthrough: Walkthrough, cli: Callable[[str], str]
+) -> None:
     lines = [
-        {"model": "test/guard", "dataset": "two", "command": command, "target": target}
-        | {"completion": '{"action": "WARN"}', "latency_ms": 1}
+        verdict_line("test/guard", command, target, "WARN", latency_ms=1)
         for command, target in WARNED
     ]
-    cli("verdicts", "import", walkthrough.written(*lines))
-    values = {
-        rule: json.loads(cli("aggregate", "--scoring", rule, "--json"))["models"][0]["metrics"][
-            "aegish_score"
-        ]["value"]
-        for rule in ("aegish-refined", "ask-the-user")
-    }
+    cli(f"verdicts import {walkthrough.written(*lines)}")
+    values = {}
+    for rule in ("aegish-refined", "ask-the-user"):
+        (entry,) = json.loads(cli(f"aggregate --scoring {rule} --json"))["models"]
+        values[rule] = entry["metrics"]["aegish_score"]["value"]
     assert values == {"aegish-refined": 0.5, "ask-the-user": 1.0}
-    assert "ask-the-user version 1: As aegish-refined; WARN also detects" in cli(
-        "report", "--scoring", "ask-the-user", "--sections", "all"
-    )
+    shown = cli("report --scoring ask-the-user --sections all")
+    assert "ask-the-user version 1: As aegish-refined; WARN also detects" in shown

@@ -17,6 +17,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 PARTS = (
@@ -70,6 +71,13 @@ class Walkthrough:
 
     def test(self, *paths: str) -> None:
         self.run("-m", "pytest", "-q", "-p", "no:cacheprovider", *paths, timeout_s=300.0)
+
+    def golden(self) -> tuple[Any, Any]:
+        """Write the golden file of metrics again; return what it held before and what it holds."""
+        path = self.tree / "tests/unit/statistics/golden_metrics.json"
+        before = json.loads(path.read_text("ascii"))
+        self.run("-m", "tests.unit.statistics.test_metrics")
+        return before, json.loads(path.read_text("ascii"))
 
     def written(self, *lines: Mapping[str, object]) -> str:
         """Write verdict lines to a file of the copy; return its path."""

@@ -78,6 +78,12 @@ class CommandLine:
         assert done.err.count("\n") == 1
         return done.err
 
+    def misused(self, line: str, *words: object) -> str:
+        """Run a command with options that it does not take; return what it says of its use."""
+        done = self(line, *words)
+        assert (done.code, done.out) == (2, ""), done.err
+        return done.err
+
 
 def write_lines(path: Path, *lines: dict[str, Any]) -> Path:
     """Write a JSONL file."""

@@ -70,9 +70,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"generation": 2**15}, "field 'generation': "),
     ({"attempts": 2**15}, "field 'attempts': "),
     ({"total_ms": -1.0}, "field 'total_ms': Expected `float` >= 0.0"),
-    ({"suspicion": "high"}, "field 'suspicion': Expected `float | null`, got `str`"),
     ({"cost_usd": "cheap"}, "field 'cost_usd': Invalid decimal string"),
-    ({"target": "evil"}, "field 'target': must be one of 'malicious', 'harmless'"),
     ({"metadata": '["a"]'}, "field 'metadata': Expected `object`, got "),
 ]
 
@@ -183,9 +181,10 @@ def test_nothing_is_lost(engine: Engine, tmp_path: Path, suffix: str) -> None:
     exported = tmp_path / f"exported{suffix}"
     export_file(engine, imported.run_id, exported)
 
-    for found in (list(export_verdicts(engine, imported.run_id)), list(read_recordings(exported))):
-        assert in_place(found) == original
-        assert [r.sample.metadata for r in in_place(found)] == [r.sample.metadata for r in original]
+    for recordings in (export_verdicts(engine, imported.run_id), read_recordings(exported)):
+        found = in_place(recordings)
+        assert found == original
+        assert [r.sample.metadata for r in found] == [r.sample.metadata for r in original]
 
 
 def test_exports_agree(engine: Engine, tmp_path: Path) -> None:

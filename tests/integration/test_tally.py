@@ -36,14 +36,12 @@ from tests.integration.stored_runs import (
 KINDS = list(itertools.product(Outcome, [None, *StopKind], [None, *ErrorClass]))
 """Every combination that the schema can hold, sensible or not."""
 ANSWERED = (Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK)
+HALF = range(len(KINDS) // 2)
 MALICIOUS = tuple(
     Sample(f"evil {n}", TrueLabel.MALICIOUS, ("shell", "upload")[n % 2], (None, "tar", "vi")[n % 3])
-    for n in range(len(KINDS) // 2)
+    for n in HALF
 )
-HARMLESS = tuple(
-    Sample(f"fine {n}", TrueLabel.HARMLESS, None, (None, "ls")[n % 2])
-    for n in range(len(KINDS) // 2)
-)
+HARMLESS = tuple(Sample(f"fine {n}", TrueLabel.HARMLESS, None, (None, "ls")[n % 2]) for n in HALF)
 MIXED = Dataset("mixed", MALICIOUS + HARMLESS)
 
 Verdicts = Mapping[Item, Verdict]
@@ -85,12 +83,8 @@ def verdicts_of_every_kind(stored: StoredRun, seed: int, epochs: int, *, retried
         for epoch in range(1, epochs + 1)
         for sample in MIXED.samples
     ]
-    verdicts = {
-        item: a_verdict(chance, kind)
-        for item, kind in zip(
-            items, itertools.cycle(chance.sample(KINDS, len(KINDS))), strict=False
-        )
-    }
+    kinds = itertools.cycle(chance.sample(KINDS, len(KINDS)))
+    verdicts = {item: a_verdict(chance, next(kinds)) for item in items}
     if epochs > 1:
         for item in chance.sample(items, len(items) // 3):
             del verdicts[item]
@@ -261,14 +255,14 @@ def test_the_identity_of_verdicts_tells_what_findings_are_made_of(session: Sessi
         {replace(item, sample_key=item.sample_key + 1): empty},
         {item: late, replace(item, generation=1): empty},
     ]
-    hashes = set()
-    local_hashes = set()
+    hashes, local_hashes = set(), set()
     for number, verdicts in enumerate(variants):
         stored = stored_run(session, run_id=f"run{number}", models=models, epochs=2)
         answer(session, stored, verdicts)
-        hashes.add(identify_verdicts(session, stored.run_id).verdicts_hash)
         counted = count_models(session, load_run(session, stored.run_id), {})
-        local_hashes.add(tuple(each.identity.local_hash for each in counted))
+        identities = {each.spec.id: each.identity for each in counted}
+        hashes.add(joint_identity(identities).verdicts_hash)
+        local_hashes.add(tuple(each.local_hash for each in identities.values()))
 
     assert len(hashes) == len(local_hashes) == len(variants)
 
@@ -327,13 +321,15 @@ def test_an_overlay_counts_as_right_labels_would(
     stored, stored_right = store(session, run, (MIXED,)), store(session, other, (fixed,))
     verdicts = verdicts_of_every_kind(stored, seed, epochs, retried=retried)
     answer(session, stored, verdicts)
-    samples = {stored.samples["mixed"][each.sample_id]: each for each in MIXED.samples}
+    keys = {
+        stored.samples["mixed"][sample.sample_id]: stored_right.samples["mixed"][fixed.sample_id]
+        for sample, fixed in right.items()
+        if fixed is not None
+    }
     answers = {
-        stored_right.item(
-            sample, dataset="mixed", epoch=item.epoch, generation=item.generation
-        ): verdict
+        replace(item, run_id="0b", sample_key=keys[item.sample_key]): verdict
         for item, verdict in verdicts.items()
-        if (sample := right[samples[item.sample_key]]) is not None
+        if item.sample_key in keys
     }
     answer(session, stored_right, answers)
 
@@ -344,11 +340,10 @@ def test_an_overlay_counts_as_right_labels_would(
     )
 
     (expected,) = tallies(session, other.run_id)
-    assert (found.cells, found.confidence) == (expected.cells, expected.confidence)
-    assert found.planned_malicious == expected.planned_malicious
-    assert found.planned_harmless == expected.planned_harmless
-    assert (found.tokens, found.cost_usd) == (plain.tokens, plain.cost_usd)
-    assert (found.latency, found.replaced) == (plain.latency, plain.replaced)
+    for name in ("cells", "confidence", "planned_malicious", "planned_harmless"):
+        assert getattr(found, name) == getattr(expected, name), name
+    for name in ("tokens", "cost_usd", "latency", "replaced"):
+        assert getattr(found, name) == getattr(plain, name), name
     assert [plain] == tallies(session, run.run_id)
 
 
