@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from msgspec import Struct
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
 from aegish_dist.cli import run
-from tests.browser.recorded_run import write_run
+from tests.browser.recorded_run import FILTERS, write_run
 from tests.services import require_binary
 
 OPTIONS = """--no-sandbox --disable-gpu --disable-quic --no-first-run
@@ -25,6 +26,8 @@ class Report(Struct, frozen=True):
     document: dict[str, Any]
     listed: list[dict[str, Any]]
     exported: list[dict[str, Any]]
+    filtered: dict[str, set[str]]
+    """By options of `verdicts list` the ids of the commands that it has with them."""
 
     @property
     def url(self) -> str:
@@ -44,19 +47,30 @@ def report(_postgres: Any, tmp_path_factory: pytest.TempPathFactory) -> Report:
         _command("report --format json -o", document)
         _command("verdicts list --json -o", listed)
         _command("verdicts export --run-id latest -o", exported)
+        verdicts = _listed(listed)
+        filtered = {}
+        for options in FILTERS:
+            _command(f"verdicts list --json {options} -o", listed)
+            filtered[options] = {each["sample_id"] for each in _listed(listed)}
     return Report(
         page,
         json.loads(document.read_bytes()),
-        json.loads(listed.read_bytes())["verdicts"],
+        verdicts,
         [json.loads(line) for line in exported.read_bytes().splitlines()],
+        filtered,
     )
+
+
+def _listed(path: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(path.read_bytes())["verdicts"]
+    return found
 
 
 def _command(line: str, path: Path) -> None:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     try:
-        assert run([*line.split(), str(path)]) == 0
+        assert run([*shlex.split(line), str(path)]) == 0
     finally:
         root.handlers[:] = handlers
         root.setLevel(level)

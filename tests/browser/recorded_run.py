@@ -47,6 +47,24 @@ HOSTILE_COMPLETION = (
 )
 
 
+FILTERS = {
+    "--text 'ALERT(1'": {"q": "ALERT(1"},
+    "--target malicious": {"target": "malicious"},
+    f"--dataset '{DATASETS[1]}'": {"dataset": DATASETS[1]},
+    f"--category '{CATEGORIES[2]}'": {"category": CATEGORIES[2]},
+    "--outcome WARN": {"outcome": "WARN"},
+    f"--outcome BLOCK --models {UNDECIDED}": {"outcome": "BLOCK", "model": UNDECIDED},
+    "--disputed": {"disputed": "1"},
+    "--inconsistent": {"flipping": "1"},
+    "--inconsistent --target malicious --text tool": {
+        "flipping": "1",
+        "target": "malicious",
+        "q": "tool",
+    },
+}
+"""By options of `verdicts list` the fields of the grid that choose the same commands."""
+
+
 def write_run(path: Path) -> Path:
     path.write_text("".join(f"{json.dumps(line)}\n" for line in _lines()), encoding="ascii")
     return path

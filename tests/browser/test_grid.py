@@ -1,7 +1,7 @@
 """The grid of commands: filters, order, history, addresses and keys."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,17 +10,15 @@ from playwright.sync_api import Page
 from tests.browser.conftest import Report, Visit
 from tests.browser.recorded_run import (
     CATEGORIES,
-    DATASETS,
+    FILTERS,
     MALICIOUS,
     MISSED_BY_ALL,
     MISSED_BY_NONE,
-    UNDECIDED,
 )
 
 pytestmark = pytest.mark.long
 
 Verdict = dict[str, Any]
-ACTIONS = {"ALLOW", "WARN", "BLOCK"}
 
 
 def shown(page: Page) -> set[str]:
@@ -63,55 +61,6 @@ def majorities(verdicts: list[Verdict]) -> Iterator[tuple[str, bool]]:
             yield model, 2 * sum(correct) < len(correct)
 
 
-def missed_by_all(verdicts: list[Verdict]) -> bool:
-    wrong = {model for model, is_wrong in majorities(verdicts) if is_wrong}
-    return wrong == {each["model"] for each in verdicts}
-
-
-def disputed(verdicts: list[Verdict]) -> bool:
-    return {is_wrong for _, is_wrong in majorities(verdicts)} == {True, False}
-
-
-def flipping(verdicts: list[Verdict]) -> bool:
-    stated = defaultdict(set)
-    for each in verdicts:
-        stated[each["model"]].add(each["outcome"])
-    return any(len(outcomes & ACTIONS) > 1 for outcomes in stated.values())
-
-
-def any_of(**fields: str) -> Callable[[list[Verdict]], bool]:
-    """Return a condition that holds where one verdict has all of these values."""
-    return lambda verdicts: any(fields.items() <= each.items() for each in verdicts)
-
-
-FILTERS: dict[str, tuple[dict[str, str], Callable[[list[Verdict]], bool]]] = {
-    "text": ({"q": "ALERT(1"}, lambda some: "alert(1" in some[0]["command"].lower()),
-    "malicious": ({"target": "malicious"}, any_of(target="malicious")),
-    "data set": ({"dataset": DATASETS[1]}, any_of(dataset=DATASETS[1])),
-    "category": ({"category": CATEGORIES[2]}, any_of(category=CATEGORIES[2])),
-    "outcome": ({"outcome": "WARN"}, any_of(label="WARN")),
-    "outcome of a model": (
-        {"outcome": "BLOCK", "model": UNDECIDED},
-        any_of(label="BLOCK", model=UNDECIDED),
-    ),
-    "missed by all": ({"missed": "all"}, missed_by_all),
-    "missed by any": ({"missed": "any"}, lambda some: any(wrong for _, wrong in majorities(some))),
-    "missed by none": (
-        {"missed": "none"},
-        lambda some: not any(wrong for _, wrong in majorities(some)),
-    ),
-    "disputed": ({"disputed": "1"}, disputed),
-    "flipping": ({"flipping": "1"}, flipping),
-    "unscored": ({"unscored": "1"}, lambda some: any(each["correct"] is None for each in some)),
-    "several": (
-        {"flipping": "1", "target": "malicious", "q": "tool"},
-        lambda some: (
-            flipping(some) and "tool" in some[0]["command"] and any_of(target="malicious")(some)
-        ),
-    ),
-}
-
-
 @pytest.fixture
 def by_command(report: Report) -> dict[str, list[Verdict]]:
     found = defaultdict(list)
@@ -145,16 +94,25 @@ def test_the_most_disputed_commands_come_first(
 
 
 def test_filters_show_what_the_lists_of_verdicts_have(
-    page: Page, by_command: dict[str, list[Verdict]]
+    page: Page, report: Report, by_command: dict[str, list[Verdict]]
 ) -> None:
+    """No list is that of what any model missed, or none, or of what has an answer without a score."""
     every = set(by_command)
     assert shown(page) == every
-    for name, (fields, holds) in FILTERS.items():
-        expected = {command for command, verdicts in by_command.items() if holds(verdicts)}
-        assert expected not in (set(), every), name
+    wrong = {
+        command
+        for command, verdicts in by_command.items()
+        if any(is_wrong for _, is_wrong in majorities(verdicts))
+    }
+    unscored = {each["sample_id"] for each in report.listed if each["correct"] is None}
+    expected = [(FILTERS[options], listed) for options, listed in report.filtered.items()]
+    expected += [({"missed": "any"}, wrong), ({"missed": "none"}, every - wrong)]
+    expected.append(({"unscored": "1"}, unscored))
+    for fields, commands in expected:
+        assert commands not in (set(), every), fields
         choose(page, fields)
-        assert shown(page) == expected, name
-        assert (page.locator("#grid-count").text_content() or "").startswith(f"{len(expected)} of ")
+        assert shown(page) == commands, fields
+        assert (page.locator("#grid-count").text_content() or "").startswith(f"{len(commands)} of ")
         page.locator("#grid-clear").click()
         assert shown(page) == every
 
