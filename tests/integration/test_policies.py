@@ -15,6 +15,7 @@ from aegish_dist.opinions.opinion_files import read_policy
 from aegish_dist.opinions.policy import apply_policy
 from aegish_dist.opinions.suspicion import Decision, Guard, Guards
 from tests.integration.command_line import CommandLine, write_lines
+from tests.integration.stored_runs import verdict_line
 
 A, B = "lab/a", "lab/b"
 KEYWORD, HALF = "baseline/keyword", "lab/half"
@@ -27,15 +28,13 @@ def lines(wary: str = "BLOCK") -> Iterator[dict[str, Any]]:
     A baseline said it too, and a model that was asked harmless commands alone.
     """
     for n in range(80):
-        dangerous = n % 2 == 1
+        target = "malicious" if n % 2 == 1 else "harmless"
         for model, missed in ((A, (1,)), (B, (5, 7)), (KEYWORD, ()), (HALF, ())):
-            if model == HALF and dangerous:
+            if model == HALF and target == "malicious":
                 continue
-            action = wary if dangerous and n % 8 not in missed else "ALLOW"
-            about = {"command": f"c{n}", "target": "malicious" if dangerous else "harmless"}
-            priced = {"cost_usd": str(COST.get(model, 0)), "latency_ms": LATENCY.get(model, 1)}
-            said = {"model": model, "completion": f'{{"action": "{action}"}}'}
-            yield about | ({"category": "shell"} if dangerous else {}) | said | priced
+            action = wary if target == "malicious" and n % 8 not in missed else "ALLOW"
+            price = {"cost_usd": str(COST.get(model, 0)), "latency_ms": LATENCY.get(model, 1)}
+            yield verdict_line(model, f"c{n}", target, action, None, **price)
 
 
 Store = Callable[..., CommandLine]
@@ -252,10 +251,7 @@ def test_every_form_says_that_a_policy_was_chosen_here(
     placed = [model for group in compared["tie_groups"] for model in group]
     assert not {"policy/best", "policy/twin"} & {*placed}
     report = searched.ok(f"report {both} --json").json
-    assert [each["origin"]["seen"] for each in report["policies"]] == [80, 80]
     assert report["recommendation"]["why"] == "nothing_beats_the_floor"
-    ranks = {place["model"]: place["rank"] for place in report["ranking"]}
-    assert ranks["policy/best"] is ranks["policy/twin"] is None
     searched.ok(f"plots {both} -o", tmp_path / "plots")
 
 
@@ -341,17 +337,11 @@ def test_a_file_that_changed_after_the_search_keeps_no_number_out_of_fold(
 def a_world(seed: int, commands: int) -> Iterator[dict[str, Any]]:
     """Yield what four equal guards say, each right about four of five commands by itself."""
     random = Random(seed)
-    for number in range(commands):
+    for number, guard in product(range(commands), "abcd"):
         malicious = number % 2 == 1
-        for guard in "abcd":
-            stops = (random.random() < 0.8) is malicious
-            about = {"category": "shell"} if malicious else {}
-            yield about | {
-                "model": f"lab/{guard}",
-                "command": f"command {seed} {number}",
-                "target": "malicious" if malicious else "harmless",
-                "completion": f'{{"action": "{"BLOCK" if stops else "ALLOW"}"}}',
-            }
+        stops = (random.random() < 0.8) is malicious
+        target, action = "malicious" if malicious else "harmless", "BLOCK" if stops else "ALLOW"
+        yield verdict_line(f"lab/{guard}", f"command {seed} {number}", target, action)
 
 
 def true_score(path: Path) -> float:

