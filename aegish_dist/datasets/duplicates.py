@@ -99,6 +99,7 @@ def _pairs(samples: Iterable[Sample]) -> Iterator[tuple[int, int, str]]:
 
 
 def _near(forms: list[str]) -> Iterator[tuple[str, str]]:
+    # By size: each form is compared with earlier ones, which are no larger.
     forms.sort(key=lambda form: (len(_trigrams(form)), form))
     counts: Counter[str] = Counter()
     for form in forms:
@@ -125,6 +126,7 @@ def _near(forms: list[str]) -> Iterator[tuple[str, str]]:
                 break
         else:
             for gram in rarest:
+                # A trigram of many commands would find too many to compare.
                 if len(sharing[gram]) < MAX_SHARED:
                     sharing[gram].append(len(known))
             known.append((form, grams))

@@ -220,6 +220,7 @@ def _atomic(path: Path, label: TrueLabel) -> Read:
 
 
 def _atomic_sample(technique: str, test: _Test, label: TrueLabel) -> Placed | str:
+    # Tests by hand are instructions for a person, others are for PowerShell and the like.
     shell = test.executor.name.strip()
     if shell == "manual":
         return "by hand"
@@ -389,6 +390,7 @@ def _commands(location: Location, row: JsonObject) -> Iterator[str]:
     if column not in row:
         raise location.error("is missing, and so is steps", "messages")
     turns = row[column]
+    # Tables of trajectories hold the turns as JSON in a text.
     if isinstance(turns, str):
         with location:
             turns = parse_json(turns)

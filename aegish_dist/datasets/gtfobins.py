@@ -170,6 +170,7 @@ def read_program(path: Path) -> Binary:
     binary = Binary(path.name.removesuffix(OLDER_SUFFIX), path, file.alias or None)
     if binary.alias_of:
         return binary
+    # One function that cannot be read spoils no other.
     for function, examples in _mapping(location, file.functions, "functions").items():
         field = f"functions.{function}"
         with binary.skipping():
@@ -190,6 +191,7 @@ def _entry(
     example = _node(location, value, _Example, field)
     contexts = _mapping(location, example.contexts, f"{field}.contexts")
     usable = [name for name in _CONTEXTS if name in contexts] or ["unprivileged"]
+    # A command that also works without root's help needs none.
     easiest = usable[0]
     context = _node(location, contexts.get(easiest), _Context, f"{field}.contexts.{easiest}")
     code = context.code or example.code or ""

@@ -236,6 +236,7 @@ def read_table(path: Path, name: str | None = None) -> Draft:
         except DatasetError as error:
             refused.append(Problem(location.line or 0, error.field, error.problem))
 
+    # Where rows differ, each keeps its own source and licence among its metadata.
     sources = {record.source for record in records}
     licences = {record.licence for record in records}
     for number, record in enumerate(records):

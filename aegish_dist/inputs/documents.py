@@ -41,6 +41,7 @@ def open_input(path: Path) -> BufferedReader:
 def read_input(path: Path, max_bytes: int) -> bytes:
     """Read a whole regular file; an OSError says if it is none or larger."""
     with open_input(path) as file:
+        # One byte more tells that the file is larger.
         raw = file.read(max_bytes + 1)
     if len(raw) > max_bytes:
         problem = f"larger than {max_bytes / 2**20:.3g} MiB, the most that is read of such a file"

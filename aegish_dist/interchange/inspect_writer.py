@@ -668,6 +668,7 @@ def write_inspect_log(
             summaries.copy_to(member)
         with archive.open(_member("reductions.json"), "w", force_zip64=True) as member:
             _write_reductions(scores, member)
+        # The header comes last: a log without it is one that was cut off.
         _write(archive, "header.json", _json(start | totals.closing(head, scores)))
 
 

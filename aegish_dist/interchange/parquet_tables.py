@@ -52,6 +52,7 @@ def write_records(parts: Iterable[bytes], schema: Any, stream: IO[bytes]) -> Non
     )
     with arrow.parquet.ParquetWriter(stream, schema, compression="zstd") as writer:
         for part in parts:
+            # In one block: a text with line breaks must not be cut between two.
             whole = csv.ReadOptions(block_size=max(len(part), 1))
             rows = csv.read_csv(
                 arrow.BufferReader(part),

@@ -157,6 +157,7 @@ class RecordChecker:
         item = (dataset, record.command, record.target, record.category, record.cluster)
         about = self._known.get(item)
         if about is None:
+            # Rather forgotten and hashed again than held without a bound.
             if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
             sample = Sample(

@@ -110,6 +110,7 @@ def _texts(encoded: str) -> dict[str, str] | str:
 
 def from_row(row: JsonObject) -> VerdictRecord:
     """Build a record from a row of a table."""
+    # Most rows are as this version exported them; only the others are read with care.
     if "completion" in row:
         with suppress(ValueError, RecursionError):  # null where nothing may be null, or an error
             return msgspec.convert(row, VerdictRecord)

@@ -207,6 +207,7 @@ class Catalog(Struct, frozen=True):
             providers = _providers(_overlaid(base.providers, over.providers))
             models: dict[str, ModelEntry] = {}
             variants: dict[str, ModelEntry] = {}
+            # Checked once both are laid together: a user's entry may hold a single key.
             for model_id, keys in _overlaid(base.models, over.models).items():
                 of_file = over.models if model_id in over.models else base.models
                 model = _model(model_id, keys, of_file)
@@ -387,6 +388,7 @@ class Catalog(Struct, frozen=True):
         model = self.entry(model_id)
         provider = self.providers[provider_id]
         name = model.name or base_of(model_id).removeprefix(f"{provider_id}/")
+        # The environment stands between a model's own address and its provider's.
         base_url = model.base_url or base_url_of(provider_id, environ) or provider.base_url
         local = is_loopback(host_of(base_url))
         simulated = model.simulated or provider.simulated

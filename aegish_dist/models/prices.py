@@ -116,6 +116,7 @@ def remembered_prices(path: Path | None, at: datetime) -> Iterator[PriceOf]:
         key = f"{provider} {name}"
         if key not in kept.prices:
             price = list_price(provider, name, at)
+            # Kept for a day, such a price would be wrong for most of it.
             if changes_within_a_day(provider, name):
                 return price
             kept.prices[key] = price
@@ -135,6 +136,7 @@ def list_price(provider: str, name: str, at: datetime) -> Price | None:
     if model is None:
         return None
     prices = model.get_prices(at)
+    # Free models of routers are listed without any price.
     if not any(prices.__dict__.values()) and name.endswith(":free"):
         return Price(per_call=Decimal(0))
     return _price(prices)

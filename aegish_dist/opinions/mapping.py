@@ -105,6 +105,7 @@ def read(output: Output, completion: Completion, command: str = "") -> ParsedCom
         label = _at(document, output.path) if output.path else text
         action, matched = _of_label(label, output, find_reason)
     elif isinstance(output, Ready):
+        # Guards that think first write their verdict behind the draft.
         answer = _DRAFT.sub("", text, 1)
         action, matched = _of_label(answer, _READY[type(output)], _find_in_ready_form)
     elif isinstance(output, Score | Logprobs) and number is not None:

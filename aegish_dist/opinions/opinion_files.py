@@ -410,6 +410,7 @@ def _stage(file: _StageFile, before: Sequence[Stage], *, last: bool) -> Stage:
     )
     key = "guard" if file.guard else "guards"
     guards = [file.guard] if file.guard else file.guards or []
+    # Only now is it clear which of the two keys names the guards.
     number = len(guards)
     unjoined = number > 1 and not file.combine
     names_policy = any(guard.startswith(POLICY_PREFIX) for guard in guards)

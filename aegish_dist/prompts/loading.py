@@ -42,6 +42,7 @@ def load_prompt(name_or_path: str) -> Prompt:
     elif os.path.exists(name_or_path):  # unlike Path.exists, False for a name too long for a path
         path = Path(name_or_path)
         with Location(str(path)):
+            # Saved on Windows, a prompt has to be the same prompt.
             text = read_text(path, MAX_FILE_BYTES).replace("\r\n", "\n")
             values = parse_toml(text) if path.suffix.lower() == ".toml" else {"system": text}
             file = checked(values, _PromptFile)

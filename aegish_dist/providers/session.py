@@ -144,6 +144,7 @@ def _calls(
     def template_of(epoch: int) -> RequestTemplate:
         return wire.encode(spec, prompt, parameters.of_epoch(epoch))
 
+    # No provider counts more tokens than there are bytes: what says more is an error of its own.
     one = template_of(1)
     most = (
         len(one.head) + len(one.tail) + UTF8_BYTES * MAX_COMMAND_CHARS + UNSEEN_TOKENS,

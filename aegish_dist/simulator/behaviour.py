@@ -204,6 +204,7 @@ class SimulatedModel:
 
     def answer(self, chat: ChatRequest, command: str, fault: Fault | None = None) -> Response:
         """Answer a request, live or of a batch, perhaps with a fault that leaves an answer."""
+        # The same draws for every attempt at a command: a retry changes no answer.
         draws = draw(self._seed, "answer", self._name, command)
         delay_s = self._latency(draws.latency)
         withheld = _withheld(chat, fault, draws)

@@ -131,6 +131,7 @@ class Simulator:
             return exchange.refuse(response.outcome, chat.model, model.allowance)
         if latency_s := model.latency_s(response, asyncio.get_running_loop().time()):
             await asyncio.sleep(latency_s)
+        # Charged before it is sent: what a fault hides from the client was computed all the same.
         readable = response.fault not in UNREADABLE
         self.stats.bill.charge(chat.model, response.outcome.usage, readable=readable)
         return await exchange.deliver(response.outcome, model.allowance, response.fault)

@@ -142,6 +142,7 @@ class BatchKeeper:
 
     async def _take(self, provider: str, keys: list[int]) -> None:
         """Take as many due batches of a provider as may be moved beside those under way."""
+        # Asked for before batches are taken: a lease runs from then on.
         free = self._slots.left(provider)
         if free <= 0:
             return

@@ -289,6 +289,7 @@ class BatchClient(ABC):
             EndlessResultsError: There are far more than the requests of the batch can have.
             ProviderError: The stream broke off or could not be begun; it can be begun again.
         """
+        # A provider may send a line twice.
         lines_left = 2 * (requests + LEAST_REQUESTS)
         for url in await self._result_files(name):
             async with aclosing(self._transfer.lines(url, requests)) as lines:
