@@ -206,7 +206,11 @@ def given(values: JsonObject, kind: type[Struct]) -> JsonObject:
     return fields
 
 
-def to_sample(location: Location, record: SampleRecord, values: JsonObject) -> Sample:
+def to_sample(
+    location: Location,
+    record: SampleRecord,
+    values: JsonObject,
+) -> Sample:
     """Make a sample of a record; other `values`, and an object `metadata`, are metadata."""
     fields = record.__struct_fields__
     extra = {key: value for key, value in values.items() if key not in fields}

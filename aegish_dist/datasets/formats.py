@@ -219,7 +219,11 @@ def _atomic(path: Path, label: TrueLabel) -> Read:
                 yield _atomic_sample(technique.attack_technique, test, label)
 
 
-def _atomic_sample(technique: str, test: _Test, label: TrueLabel) -> Placed | str:
+def _atomic_sample(
+    technique: str,
+    test: _Test,
+    label: TrueLabel,
+) -> Placed | str:
     # Tests by hand are instructions for a person, others are for PowerShell and the like.
     shell = test.executor.name.strip()
     if shell == "manual":

@@ -222,7 +222,11 @@ def _node(
     return location.checked(read, kind, field)
 
 
-def _mapping(location: Location, value: object, field: str | None) -> dict[Any, Any]:
+def _mapping(
+    location: Location,
+    value: object,
+    field: str | None,
+) -> dict[Any, Any]:
     if value is None:
         return {}
     return location.checked(value, dict[Any, Any], field)
@@ -353,7 +357,12 @@ class _Checkout(Struct):
                     first.setdefault(combined.function, combined)
             yield from first.values()
 
-    def _combined(self, entry: Entry, other: str, theirs: Iterable[Entry]) -> Iterator[Entry]:
+    def _combined(
+        self,
+        entry: Entry,
+        other: str,
+        theirs: Iterable[Entry],
+    ) -> Iterator[Entry]:
         self._count()
         for theirs_entry in theirs:
             self._count()

@@ -69,7 +69,12 @@ class Location(msgspec.Struct, frozen=True):
             field=field,
         )
 
-    def checked(self, values: object, kind: type[T], field: str | None = None) -> T:
+    def checked(
+        self,
+        values: object,
+        kind: type[T],
+        field: str | None = None,
+    ) -> T:
         """Turn a record, or the `field` of it that dotted keys name, into what its type says."""
         try:
             return checked(values, kind)

@@ -175,7 +175,11 @@ class ParquetLimits(Struct, frozen=True):
 
 
 @contextmanager
-def open_parquet(path: Path, limits: ParquetLimits, batch_rows: int) -> Iterator[Iterator[Any]]:
+def open_parquet(
+    path: Path,
+    limits: ParquetLimits,
+    batch_rows: int,
+) -> Iterator[Iterator[Any]]:
     """Give the rows of a Parquet file in batches; words errors of the body."""
     arrow = load_pyarrow()
     limited = {"thrift_string_size_limit": MAX_FOOTER_BYTES}

@@ -303,7 +303,11 @@ class InspectArchive:
             raise self._location(name).error(str(error)) from error
 
 
-def _read_member(file: BinaryIO, info: zipfile.ZipInfo, max_bytes: int) -> bytes:
+def _read_member(
+    file: BinaryIO,
+    info: zipfile.ZipInfo,
+    max_bytes: int,
+) -> bytes:
     """Decompress a member, never holding much more than the limit, or raise a ValueError."""
     if info.flag_bits & ENCRYPTED:
         raise ValueError("is encrypted")
@@ -421,7 +425,11 @@ def _log(location: Location, evaluation: Evaluation) -> Log:
         )
 
 
-def _exported(location: Location, sample: InspectSample, model: str) -> Iterable[VerdictRecord]:
+def _exported(
+    location: Location,
+    sample: InspectSample,
+    model: str,
+) -> Iterable[VerdictRecord]:
     """Return the verdicts of a sample that was exported here, the replaced ones first."""
     labels = location.checked(known(sample.metadata), LoggedLabels, "metadata")
     of_sample = {
@@ -501,7 +509,11 @@ def _records_in(
     yield from_values(newest)
 
 
-def _record(location: Location, sample: InspectSample, log: Log) -> VerdictRecord:
+def _record(
+    location: Location,
+    sample: InspectSample,
+    log: Log,
+) -> VerdictRecord:
     labels = location.checked(known(sample.metadata), LoggedLabels, "metadata")
     call_ms, working_ms, total_ms = map(_milliseconds, _times(sample))
     answered_at = sample.completed_at and moment(sample.completed_at, "completed_at")

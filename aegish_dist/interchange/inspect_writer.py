@@ -125,7 +125,10 @@ class LogHead(msgspec.Struct, frozen=True):
         arguments: JsonObject = {"dataset": dataset.name}
         steps: list[JsonObject] = []
         if prompt is not None:
-            arguments |= {"prompt": prompt.name, "prompt_fingerprint": prompt.fingerprint}
+            arguments |= {
+                "prompt": prompt.name,
+                "prompt_fingerprint": prompt.fingerprint,
+            }
             if prompt.system:
                 steps.append(_step("system_message", template=prompt.system))
             steps.append(_step("prompt_template", template=prompt.template))
@@ -208,7 +211,10 @@ class LogHead(msgspec.Struct, frozen=True):
         )
         as_read = msgspec.convert({**times, "output": output}, InspectSample)
         # Of the raw stop reason the reader knows the kind.
-        said = {**said_in(as_read), "stop_kind": stop_kind_of(record.stop_reason)}
+        said = {
+            **said_in(as_read),
+            "stop_kind": stop_kind_of(record.stop_reason),
+        }
         metadata = _metadata(record, said, replaced)
         common = {
             "id": sample.sample_id,
@@ -276,7 +282,12 @@ class LogHead(msgspec.Struct, frozen=True):
         took_s = (record.latency_ms or 0) / 1000
         return None, {"type": "time", "limit": limit_s or took_s}
 
-    def _messages(self, uuid: str, record: VerdictRecord, output: JsonObject) -> list[JsonObject]:
+    def _messages(
+        self,
+        uuid: str,
+        record: VerdictRecord,
+        output: JsonObject,
+    ) -> list[JsonObject]:
         """Return system text, command and answer, each where there is one."""
         prompt = self.run.prompt_of(self.spec.id)
         texts = Messages("", record.command)
@@ -558,12 +569,20 @@ class _RuleScores:
     """The samples of a log under one rule set; a sample's value is the mean over its epochs."""
 
     def __init__(self, name: str, epochs: int, files: ExitStack) -> None:
-        self.about = {"scorer": name, "reducer": "mean" if epochs > 1 else None}
+        self.about = {
+            "scorer": name,
+            "reducer": "mean" if epochs > 1 else None,
+        }
         self.reductions = _JsonList(files)
         self._unscored = 0
         self._values = defaultdict[TrueLabel | None, list[float]](list)  # of all with None
 
-    def add(self, sample_id: str, newest: Sequence[ScoredRecord], number: int) -> None:
+    def add(
+        self,
+        sample_id: str,
+        newest: Sequence[ScoredRecord],
+        number: int,
+    ) -> None:
         """Count a sample by the newest verdict of each epoch, whose `number`th opinion this is."""
         judged = [verdict.correct[number] for verdict in newest]
         scored = [right for right in judged if right is not None]

@@ -34,7 +34,11 @@ def records_schema(judged: Sequence[str] = (), about: Mapping[str, str] | None =
     return arrow.schema(columns, metadata=about)
 
 
-def write_records(parts: Iterable[bytes], schema: Any, stream: IO[bytes]) -> None:
+def write_records(
+    parts: Iterable[bytes],
+    schema: Any,
+    stream: IO[bytes],
+) -> None:
     """Write verdicts exported as CSV, each part a group of rows, as Parquet.
 
     Null is empty in the CSV, and the empty text is quoted.

@@ -151,7 +151,13 @@ class RecordChecker:
         self._models: set[str] = set()
         self._known: dict[tuple[object, ...], About] = {}
 
-    def row(self, record: VerdictRecord, dataset: str, *, negative_time: bool = False) -> Row:
+    def row(
+        self,
+        record: VerdictRecord,
+        dataset: str,
+        *,
+        negative_time: bool = False,
+    ) -> Row:
         """Check what no type says, and form the opinions."""
         dataset = label(record.dataset) or dataset
         item = (dataset, record.command, record.target, record.category, record.cluster)

@@ -162,7 +162,11 @@ def _providers(tables: Tables) -> dict[str, ProviderEntry]:
     return providers
 
 
-def _model(model_id: str, keys: Keys, ids_of_file: Collection[str]) -> ModelEntry:
+def _model(
+    model_id: str,
+    keys: Keys,
+    ids_of_file: Collection[str],
+) -> ModelEntry:
     try:
         return checked_model(keys)
     except InputError as error:
@@ -342,7 +346,12 @@ class Catalog(Struct, frozen=True):
             return None
         return self.entry(model_id).output
 
-    def _ids(self, selection: str | Sequence[str], environ: Environ, day: date) -> Iterator[str]:
+    def _ids(
+        self,
+        selection: str | Sequence[str],
+        environ: Environ,
+        day: date,
+    ) -> Iterator[str]:
         text = selection if isinstance(selection, str) else ",".join(selection)
         models = self.models.values()
         usual = [model.id for model in models if model.default and not model.retired(day)]
@@ -382,7 +391,12 @@ class Catalog(Struct, frozen=True):
         add = f'add to {self.path}: [[models]] and below it id = "{model_id}"'
         return f"is not one of the guards in the catalog; {add}"
 
-    def _spec(self, model_id: str, environ: Environ, price_of: PriceOf) -> ModelSpec:
+    def _spec(
+        self,
+        model_id: str,
+        environ: Environ,
+        price_of: PriceOf,
+    ) -> ModelSpec:
         """Combine a model, its provider and the environment."""
         provider_id = provider_name(model_id)
         model = self.entry(model_id)
@@ -414,7 +428,10 @@ class Catalog(Struct, frozen=True):
             key_variable=variable,
             max_in_flight=model.max_in_flight,
             price=price,
-            parameters={**dict.fromkeys(model.drop_parameters), **model.parameters},
+            parameters={
+                **dict.fromkeys(model.drop_parameters),
+                **model.parameters,
+            },
             simulated=simulated,
             requests_per_minute=model.requests_per_minute,
             tokens_per_minute=model.tokens_per_minute,

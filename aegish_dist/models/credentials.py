@@ -187,7 +187,13 @@ def _allowed(
 class CatalogCredentials:
     """A worker's credentials by a catalog file, read again when the file has changed."""
 
-    def __init__(self, path: Path | None, environ: Environ, *, embedded: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        environ: Environ,
+        *,
+        embedded: bool = False,
+    ) -> None:
         self._path = path
         self._environ = environ
         self._embedded = embedded  # on the submitter's machine, whose servers may be called

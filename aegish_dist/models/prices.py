@@ -278,7 +278,11 @@ def estimate(
     return RunEstimate(tuple(estimates))
 
 
-def _model_estimate(spec: ModelSpec, calls: Counter[int], prompt: Prompt) -> ModelEstimate:
+def _model_estimate(
+    spec: ModelSpec,
+    calls: Counter[int],
+    prompt: Prompt,
+) -> ModelEstimate:
     cost = _cost(spec.price, calls)
     if not spec.wire.reads_prompt:
         if spec.wire is WireFormat.BASELINE:
@@ -303,7 +307,11 @@ def _model_estimate(spec: ModelSpec, calls: Counter[int], prompt: Prompt) -> Mod
     )
 
 
-def _cached_cost(price: Price | None, calls: Counter[int], prefix: int) -> Decimal | None:
+def _cached_cost(
+    price: Price | None,
+    calls: Counter[int],
+    prefix: int,
+) -> Decimal | None:
     """Price the calls as if the prefix were cached; the first one pays for writing it."""
     if price is None or price.per_call is not None or price.per_hour is not None:
         return _cost(price, calls)
@@ -325,7 +333,11 @@ def _cached_cost(price: Price | None, calls: Counter[int], prefix: int) -> Decim
     return all_reading + more
 
 
-def _cost(price: Price | None, calls: Counter[int], cached: int = 0) -> Decimal | None:
+def _cost(
+    price: Price | None,
+    calls: Counter[int],
+    cached: int = 0,
+) -> Decimal | None:
     """Price each size of call by itself: tiers depend on it."""
     if price is None:
         return None

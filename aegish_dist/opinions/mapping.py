@@ -82,7 +82,11 @@ def tokens_of(mapping: Output) -> tuple[tuple[str, ...], ...]:
     return ()
 
 
-def read(output: Output, completion: Completion, command: str = "") -> ParsedCompletion:
+def read(
+    output: Output,
+    completion: Completion,
+    command: str = "",
+) -> ParsedCompletion:
     """Read an answer by a mapping.
 
     The action is None where nothing matches; `action-json` reads the number alone. JSON beside

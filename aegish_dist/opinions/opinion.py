@@ -120,12 +120,20 @@ def run_and_opinion(run_id: str, opinion: Opinion) -> JsonObject:
 def record_of(opinion: Opinion) -> JsonObject:
     """Return an opinion in JSON types: its provenance, and the content of each part."""
     contents: JsonObject = {
-        "scoring": {"description": opinion.rule.description, **opinion.rule.content},
+        "scoring": {
+            "description": opinion.rule.description,
+            **opinion.rule.content,
+        },
         "targets": dict(opinion.targets.least),
         "overlay": opinion.overlay and [asdict(change) for change in opinion.overlay.changes],
     }
     return {
-        part: None if identity is None else {**identity, "content": contents[part]}
+        part: None
+        if identity is None
+        else {
+            **identity,
+            "content": contents[part],
+        }
         for part, identity in opinion.provenance.items()
     }
 
@@ -150,7 +158,11 @@ def _identity(part: ScoringRule | Targets | Overlay | Policy) -> JsonObject:
     }
 
 
-def opinion_of(record: JsonObject, scoring: str, scoring_version: int) -> Opinion | None:
+def opinion_of(
+    record: JsonObject,
+    scoring: str,
+    scoring_version: int,
+) -> Opinion | None:
     """Return the opinion that `record_of` wrote; None where this version cannot read the record.
 
     An old snapshot may name a removed rule set. A newer version may write words unknown here.

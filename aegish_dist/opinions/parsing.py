@@ -418,7 +418,11 @@ def holds_action(output: Output | None, completion: Completion) -> bool:
     return judge(completion, "", output).outcome in READ - {Outcome.FORMAT_ERROR}
 
 
-def judge(completion: Completion, command: str = "", output: Output | None = None) -> Verdict:
+def judge(
+    completion: Completion,
+    command: str = "",
+    output: Output | None = None,
+) -> Verdict:
     """Make the verdict of a completion; callers add other facts by `msgspec.structs.replace`.
 
     Args:

@@ -29,7 +29,14 @@ STOP_KINDS = {
 }
 STRUCTURED: dict[Structured | None, dict[str, object]] = {
     None: {},
-    "schema": {"output_config": {"format": {"type": "json_schema", "schema": ANSWER_SCHEMA}}},
+    "schema": {
+        "output_config": {
+            "format": {
+                "type": "json_schema",
+                "schema": ANSWER_SCHEMA,
+            }
+        }
+    },
     "tool": {
         "tools": [{**TOOL, "input_schema": ANSWER_SCHEMA}],
         "tool_choice": {
@@ -41,7 +48,11 @@ STRUCTURED: dict[Structured | None, dict[str, object]] = {
 }
 
 
-def encode(spec: ModelSpec, prompt: Prompt, parameters: CallParameters) -> RequestTemplate:
+def encode(
+    spec: ModelSpec,
+    prompt: Prompt,
+    parameters: CallParameters,
+) -> RequestTemplate:
     """Prepare a request; the wire format has no seed."""
     system = {
         "type": "text",

@@ -99,7 +99,12 @@ def is_below(path: str, folder: str) -> bool:
 class FileRules:
     """The files that guards may read and write, as a ruleset of Landlock."""
 
-    def __init__(self, own: str, hidden: Collection[str], writes: Collection[str]) -> None:
+    def __init__(
+        self,
+        own: str,
+        hidden: Collection[str],
+        writes: Collection[str],
+    ) -> None:
         """Prepare the rules.
 
         Args:

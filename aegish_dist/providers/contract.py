@@ -79,7 +79,10 @@ def template(url: str, body: Mapping[str, object]) -> RequestTemplate:
     return RequestTemplate(url, head.encode("ascii"), tail.encode("ascii"))
 
 
-TOOL = {"name": "give_verdict", "description": "Give your verdict about the command."}
+TOOL = {
+    "name": "give_verdict",
+    "description": "Give your verdict about the command.",
+}
 # The JSON that our prompts ask for, in the subset of JSON Schema that all vendors take: Anthropic
 # refuses bounds of a number, and the grammars of local servers do not know them.
 ANSWER_SCHEMA: Mapping[str, object] = {

@@ -92,7 +92,11 @@ def rate_hint(headers: Headers) -> RateHint | None:
     return None
 
 
-def _limit(headers: Headers, pattern: str, of: str) -> tuple[float | None, float | None]:
+def _limit(
+    headers: Headers,
+    pattern: str,
+    of: str,
+) -> tuple[float | None, float | None]:
     """Return a limit per minute, and what is left of it."""
     limit = _number(headers.get(_name(pattern, of, "limit")))
     if limit is None or not 0 < limit <= MAX_PER_MINUTE:

@@ -39,14 +39,21 @@ FUNCTION = {**TOOL, "parametersJsonSchema": ANSWER_SCHEMA}
 FORCED = {"mode": "ANY", "allowedFunctionNames": [TOOL["name"]]}
 
 
-def encode(spec: ModelSpec, prompt: Prompt, parameters: CallParameters) -> RequestTemplate:
+def encode(
+    spec: ModelSpec,
+    prompt: Prompt,
+    parameters: CallParameters,
+) -> RequestTemplate:
     generation: dict[str, object] = {
         "maxOutputTokens": parameters.max_output_tokens,
         "seed": parameters.seed,
         "temperature": parameters.temperature,
     }
     if spec.structured == "schema":
-        generation |= {"responseMimeType": "application/json", "responseJsonSchema": ANSWER_SCHEMA}
+        generation |= {
+            "responseMimeType": "application/json",
+            "responseJsonSchema": ANSWER_SCHEMA,
+        }
     defaults: dict[str, object] = {
         "systemInstruction": {"parts": [{"text": prompt.system}]} if prompt.system else None,
         "generationConfig": merged(generation, {}),

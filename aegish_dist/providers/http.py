@@ -14,7 +14,11 @@ from aegish_dist.providers.contract import RequestTemplate, template
 from aegish_dist.providers.lenient import Headers
 
 
-def encode(spec: ModelSpec, _prompt: Prompt, _parameters: CallParameters) -> RequestTemplate:
+def encode(
+    spec: ModelSpec,
+    _prompt: Prompt,
+    _parameters: CallParameters,
+) -> RequestTemplate:
     return template(spec.base_url, spec.request or {})
 
 

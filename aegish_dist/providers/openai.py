@@ -50,13 +50,20 @@ STRUCTURED: dict[Structured | None, dict[str, object]] = {
     },
     "tool": {
         "tools": [{"type": "function", "function": FUNCTION}],
-        "tool_choice": {"type": "function", "function": {"name": TOOL["name"]}},
+        "tool_choice": {
+            "type": "function",
+            "function": {"name": TOOL["name"]},
+        },
     },
 }
 TOKENS_READ = 16  # the first ones of an answer, whose candidates are kept
 
 
-def encode(spec: ModelSpec, prompt: Prompt, parameters: CallParameters) -> RequestTemplate:
+def encode(
+    spec: ModelSpec,
+    prompt: Prompt,
+    parameters: CallParameters,
+) -> RequestTemplate:
     defaults = {
         "model": spec.name,
         spec.max_tokens_field or _by_host(spec.base_url): parameters.max_output_tokens,
@@ -65,7 +72,16 @@ def encode(spec: ModelSpec, prompt: Prompt, parameters: CallParameters) -> Reque
         **STRUCTURED[spec.structured],
         **_logprobs(spec.output),
     }
-    messages = [{"role": "system", "content": prompt.system}] if prompt.system else []
+    messages = (
+        [
+            {
+                "role": "system",
+                "content": prompt.system,
+            }
+        ]
+        if prompt.system
+        else []
+    )
     messages.append({"role": "user", "content": prompt.template})
     body = merged(defaults, spec.parameters) | {"messages": messages}
     return template(f"{spec.base_url}/chat/completions", body)
@@ -75,7 +91,10 @@ def _logprobs(output: Output | None) -> dict[str, object]:
     """Ask for candidates, of JSON for fewer: 200 tokens with ten are what a response may hold."""
     if output is None or not tokens_of(output):
         return {}
-    return {"logprobs": True, "top_logprobs": 10 if isinstance(output, ActionJson) else 20}
+    return {
+        "logprobs": True,
+        "top_logprobs": 10 if isinstance(output, ActionJson) else 20,
+    }
 
 
 def _by_host(base_url: str) -> str:

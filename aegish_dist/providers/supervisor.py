@@ -347,7 +347,10 @@ def main() -> None:
                     guard = GuardProcess(surroundings, question["time_limit_s"])
                 report = guard.answer(question, began_s)
             except OSError as error:
-                report = {"errno": error.errno, "errors": _words(error, configuration)}
+                report = {
+                    "errno": error.errno,
+                    "errors": _words(error, configuration),
+                }
             print(json.dumps(report), flush=True)  # noqa: T201
     finally:
         if guard is not None and not guard.ended:

@@ -97,7 +97,10 @@ def answer_body(answer: Completion, call: dialect.Call) -> JsonObject:
 def error_body(error: dialect.ErrorAnswer, call: dialect.Call) -> JsonObject:
     return {
         "type": "error",
-        "error": {"type": ERRORS[error.error_class].type, "message": error.message},
+        "error": {
+            "type": ERRORS[error.error_class].type,
+            "message": error.message,
+        },
         "request_id": f"req_{call.id}",
     }
 

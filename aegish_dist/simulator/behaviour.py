@@ -202,7 +202,12 @@ class SimulatedModel:
             wait_s = self.faults.retry_after_s
         return Response(ErrorAnswer(REFUSALS[fault], retry_after_s=wait_s), fault)
 
-    def answer(self, chat: ChatRequest, command: str, fault: Fault | None = None) -> Response:
+    def answer(
+        self,
+        chat: ChatRequest,
+        command: str,
+        fault: Fault | None = None,
+    ) -> Response:
         """Answer a request, live or of a batch, perhaps with a fault that leaves an answer."""
         # The same draws for every attempt at a command: a retry changes no answer.
         draws = draw(self._seed, "answer", self._name, command)
@@ -254,7 +259,11 @@ class SimulatedModel:
         return Response(None, Fault.HANG)
 
 
-def _withheld(chat: ChatRequest, fault: Fault | None, draws: Draws) -> Completion | None:
+def _withheld(
+    chat: ChatRequest,
+    fault: Fault | None,
+    draws: Draws,
+) -> Completion | None:
     """Return the answer of a fault that leaves no text; providers send it as none or as empty."""
     match fault:
         case Fault.EMPTY:

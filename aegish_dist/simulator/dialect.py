@@ -300,7 +300,11 @@ def tokens_in(chars: int) -> int:
     return -(-chars // _CHARS_PER_TOKEN)
 
 
-def usage_of(chat: ChatRequest, output_chars: int, reasoning_tokens: int) -> Usage:
+def usage_of(
+    chat: ChatRequest,
+    output_chars: int,
+    reasoning_tokens: int,
+) -> Usage:
     """Return the tokens of a call; the cache counts as warm from the first call on."""
     cacheable = tokens_in(chat.cacheable_chars)
     return Usage(
@@ -366,7 +370,12 @@ class Exchange(Struct, frozen=True):
 
         return response
 
-    def refuse(self, error: ErrorAnswer, model: str, allowance: Allowance) -> web.Response:
+    def refuse(
+        self,
+        error: ErrorAnswer,
+        model: str,
+        allowance: Allowance,
+    ) -> web.Response:
         """Return an error; one without a message gets the provider's usual words."""
         call = Call(self.id, time.time())
         form = self.dialect.ERRORS[error.error_class]
@@ -381,7 +390,11 @@ class Exchange(Struct, frozen=True):
         return json_response(form.status, body, headers)
 
 
-def json_response(status: int, body: JsonObject, headers: dict[str, str]) -> web.Response:
+def json_response(
+    status: int,
+    body: JsonObject,
+    headers: dict[str, str],
+) -> web.Response:
     return web.Response(
         status=status,
         body=encode(body).encode(),

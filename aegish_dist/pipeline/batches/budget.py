@@ -114,7 +114,11 @@ def _room_now(session: Session, run: Run, model: str) -> Decimal | None:
     return _room(run, model, committed_usd(session, run))
 
 
-def _room(run: Run, model: str, committed: Mapping[str, Decimal]) -> Decimal | None:
+def _room(
+    run: Run,
+    model: str,
+    committed: Mapping[str, Decimal],
+) -> Decimal | None:
     """Return the caps less what is spent or bound in open batches; None without a cap."""
     cap, model_cap = run.caps
     rooms = []

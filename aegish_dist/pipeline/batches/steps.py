@@ -126,7 +126,10 @@ class BatchContext(Struct, frozen=True):
         self, batch: TakenBatch, error: Exception, asked_s: float | None = None, **values: object
     ) -> None:
         """Give back a batch, for longer after each failure in a row, or as the provider asked."""
-        values |= {"failures": batch.failures + 1, "problem": problem_text(str(error))}
+        values |= {
+            "failures": batch.failures + 1,
+            "problem": problem_text(str(error)),
+        }
         due_in_s = self.pace.after_failures_s(batch.failures + 1, asked_s)
         await self.ask(give_back, batch, self.worker, due_in_s, **values)
 
@@ -238,7 +241,10 @@ class BatchStep(Struct, frozen=True):
             )
             values: JsonObject = {}
             if not unknown:
-                values = {"state": BatchState.PLANNED.value, "creating_at": None}
+                values = {
+                    "state": BatchState.PLANNED.value,
+                    "creating_at": None,
+                }
             await self.context.failed(batch, error, error.retry_after_s, **values)
             return
 
@@ -526,7 +532,13 @@ class BatchStep(Struct, frozen=True):
         await self._write(expected_usd=Decimal(0))
         return await self.context.ask(has_money_left, batch.run_id, batch.model)
 
-    def _close(self, session: Session, reader: ResultReader, *, failed: bool) -> None:
+    def _close(
+        self,
+        session: Session,
+        reader: ResultReader,
+        *,
+        failed: bool,
+    ) -> None:
         free_items(session, self.batch.id, refunded=1 if failed else 0)
         values: JsonObject = {
             "state": BatchState.ENDED.value,

@@ -67,7 +67,12 @@ class GoogleBatches(FileBatchClient):
         return checked_name(lenient.at(answer, "file", "name"), self.words.file_prefix)
 
     def _creation(self, token: str, file: str) -> tuple[str, JsonObject]:
-        body = {"batch": {"displayName": _title(token), "inputConfig": {"fileName": file}}}
+        body = {
+            "batch": {
+                "displayName": _title(token),
+                "inputConfig": {"fileName": file},
+            }
+        }
         return f"/models/{quote(self._model, safe='')}:batchGenerateContent", body
 
     def _is_ours(self, batch: Batch, token: str, requests: int) -> bool:

@@ -111,10 +111,25 @@ class Transfer:
         url = self.url(path).with_query(query or {})
         return self.object(await self._reply(self._to(url, CALL_LIMIT_S), sent, method))
 
-    async def upload(self, url: URL, body: aiohttp.Payload, headers: Headers) -> Reply:
+    async def upload(
+        self,
+        url: URL,
+        body: aiohttp.Payload,
+        headers: Headers,
+    ) -> Reply:
         """Post a body, whose length bounds the time that it may take; return a good response."""
         route = self._to(url, CALL_LIMIT_S + (body.size or 0) / UPLOAD_BYTES_PER_S)
-        return await self._reply(replace(route, headers={**route.headers, **headers}), body, "POST")
+        return await self._reply(
+            replace(
+                route,
+                headers={
+                    **route.headers,
+                    **headers,
+                },
+            ),
+            body,
+            "POST",
+        )
 
     async def lines(self, url: URL, requests: int) -> AsyncGenerator[bytes | None, None]:
         """Stream the lines of a file but blank ones; None stands for one that is too long.
@@ -162,7 +177,12 @@ class Transfer:
             raise lenient.malformed(f"the provider's answer exceeds {MAX_REPLY_BYTES} bytes")
         return self.payload(reply.body or b"{}")
 
-    async def _reply(self, route: Route, body: aiohttp.Payload | None, method: str) -> Reply:
+    async def _reply(
+        self,
+        route: Route,
+        body: aiohttp.Payload | None,
+        method: str,
+    ) -> Reply:
         reply = await exchange(self._session, route, body, method=method, cap=MAX_REPLY_BYTES)
         self._check(reply)
         return reply
@@ -255,7 +275,12 @@ class BatchClient(ABC):
                 refused it (4xx), it may exist, and `find` has to say so before a second attempt.
         """
 
-    async def find(self, token: str, requests: int, since: datetime) -> list[str]:
+    async def find(
+        self,
+        token: str,
+        requests: int,
+        since: datetime,
+    ) -> list[str]:
         """Return the provider's names of batches that an attempt to create may have left.
 
         Where the provider keeps the token (OpenAI, Gemini) there is one at most, and it is this
