@@ -85,29 +85,29 @@ def audit(
     engine = store.engine
     most = LISTED if limit is None else limit or MAX_INTEGER
     with without_collector():
-        found = audit_run(engine, run, opinion, most)
+        lists = audit_run(engine, run, opinion, most)
     changes = 0
     effect = list[JsonObject]()
     if overlay_file is not None:
-        changes, effect = write_overlay(engine, run, opinion, found, overlay_file, author=author)
+        changes, effect = write_overlay(engine, run, opinion, lists, overlay_file, author=author)
     form = form or "table"
     if form == "json":
-        document = audit_document(run, opinion, found)
+        document = audit_document(run, opinion, lists)
         if overlay_file is not None:
             document["overlay_effect"] = effect
         say_json(document)
     elif form == "csv":
-        if found.warning is not None:
-            note(found.warning)
-        say_rendered(audit_csv(found))
+        if lists.warning is not None:
+            note(lists.warning)
+        say_rendered(audit_csv(lists))
     else:
-        if found.warning is not None:
-            say(f"Warning: {found.warning}.", "")
+        if lists.warning is not None:
+            say(f"Warning: {lists.warning}.", "")
         sections = [overlay_section(effect)] if effect else []
         if form == "table":
-            _print_lists(found, IN_A_TABLE if limit is None else most, sections)
+            _print_lists(lists, IN_A_TABLE if limit is None else most, sections)
         else:
-            sections = [*audit_sections(found), *sections]
+            sections = [*audit_sections(lists), *sections]
             parts = [section_markdown(section) for section in sections]
             say_rendered("\n\n".join(parts) + "\n")
     if overlay_file is not None:

@@ -11,7 +11,7 @@ from aegish_dist.cli.options import (
     SHARE,
     FiniteRange,
     as_json,
-    names,
+    guards,
     open_run,
     refuse_usage,
     run_id,
@@ -33,7 +33,7 @@ _COST = FiniteRange(1e-6, 1e6)
     "aegish-dist calibrate --prevalence 0.001 --cost-of-miss 500 --cost-of-stop 1",
 )
 @run_id(default="latest")
-@names("--models", "ID[,ID...]", "Only these. Default: all of the run.")
+@guards("--models", "ID[,ID...]", "Only these. Default: all of the run.")
 @click.option(
     "--prevalence",
     type=SHARE,

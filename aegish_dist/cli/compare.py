@@ -13,10 +13,13 @@ from aegish_dist.cli.options import (
     FiniteRange,
     OneOf,
     Utf8,
+    completes,
+    guards,
     names,
     open_store,
     or_as_json,
     refuse_usage,
+    runs_at_hand,
     without_collector,
 )
 from aegish_dist.cli.printing import note, note_written, put_out, say, shown, to_file
@@ -52,8 +55,9 @@ _EXIT_CODES = {
     "--runs",
     "BASE,NEW[,NEW...]",
     "Compare the same guards of several runs, each run with the first.",
+    shell_complete=completes(runs_at_hand),
 )
-@names(
+@guards(
     "--models",
     "ID[,ID...]",
     "Only these guards, the old one first. Default: all of the run, or all that the runs share.",
@@ -118,7 +122,7 @@ def compare(
     exits 0 if the guard is surely not worse by M or more, 4 if it surely is, 5 if the data cannot
     tell.
     """
-    guards = {*models, *opinion.contenders}
+    judged = {*models, *opinion.contenders}
     refuse_usage(
         (run_id is not None and runs, "--run-id and --runs exclude each other"),
         (runs and metric == AUROC, "--metric auroc compares guards of one run"),
@@ -128,7 +132,7 @@ def compare(
         (junit is not None and junit == output, "--junit and --output name the same file"),
         (gate and margin is None, "--gate needs --margin: how much worse a guard may be"),
         (
-            gate and not runs and (len(guards) < 2 or not models),
+            gate and not runs and (len(judged) < 2 or not models),
             "--gate needs --models OLD,NEW[,...] within a run",
         ),
     )

@@ -160,7 +160,7 @@ def _listed_at_once(provider: str, base_url: str) -> list[str]:
     models: list[str] = []
     looking = Thread(target=lambda: models.extend(list(_listed(provider, base_url))), daemon=True)
     looking.start()
-    # The time limit of a socket is one of each byte: a slow server could hold the command for long.
+    # The time limit of a socket is one of each byte: a slow server would hold the command.
     looking.join(1.0)
     return models
 

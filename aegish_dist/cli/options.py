@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from decimal import Decimal
-from functools import wraps
+from functools import partial, wraps
 from inspect import signature
 from pathlib import Path
 from typing import Any, TypeVar
@@ -262,9 +262,10 @@ run_file = file_option(
 )
 
 
-def completes(
-    names: Iterable[str] | Callable[[], Iterable[str]],
-) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+Completion = Callable[[click.Context, click.Parameter, str], list[str]]
+
+
+def completes(names: Iterable[str] | Callable[[], Iterable[str]]) -> Completion:
     """Return what completes a name in a shell, the last one of a list separated by commas."""
 
     def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
@@ -357,23 +358,37 @@ def known_names(
     return read
 
 
-def names(name: str, metavar: str, text: str, **more: Any) -> Callable[[Function], Function]:
+def names(
+    name: str,
+    metavar: str,
+    text: str,
+    *,
+    shell_complete: Completion | None = None,
+    required: bool = False,
+) -> Callable[[Function], Function]:
     """Return an option for a list of names, separated by commas or repeated."""
-    if name in ("--models", "--missed-by"):
-        more.setdefault("shell_complete", completes(guards_at_hand))
-    if name == "--runs":
-        more["shell_complete"] = completes(runs_at_hand)
     return click.option(
-        name, multiple=True, type=Utf8(), callback=comma_list, metavar=metavar, help=text, **more
+        name,
+        multiple=True,
+        type=Utf8(),
+        callback=comma_list,
+        metavar=metavar,
+        help=text,
+        shell_complete=shell_complete,
+        required=required,
     )
 
 
-with_prompts = names(
+guards = partial(names, shell_complete=completes(guards_at_hand))
+with_prompts = click.option(
     "--prompt",
-    "NAME|FILE[,...]",
-    "A bundled prompt or a file with your own. With several prompts, each becomes an"
-    " arm: MODEL#NAME.",
+    multiple=True,
+    type=Utf8(),
+    callback=comma_list,
     default=("guard",),
+    metavar="NAME|FILE[,...]",
+    help="A bundled prompt or a file with your own. With several prompts, each becomes an"
+    " arm: MODEL#NAME.",
 )
 
 

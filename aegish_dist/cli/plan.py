@@ -8,7 +8,7 @@ from msgspec.structs import asdict
 
 from aegish_dist.cli.command import advanced, command
 from aegish_dist.cli.opinions import with_opinion
-from aegish_dist.cli.options import SHARE, FiniteRange, as_json, names, open_run, run_id
+from aegish_dist.cli.options import SHARE, FiniteRange, as_json, guards, open_run, run_id
 from aegish_dist.cli.printing import note, say_json, say_table
 from aegish_dist.core.text import JsonObject, counted
 from aegish_dist.findings.thresholds import harmless_needed
@@ -37,7 +37,7 @@ from aegish_dist.statistics.repeats import Design
     metavar="M",
     help="Difference of scores to detect, such as 0.02; of one model, half its interval.",
 )
-@names(
+@guards(
     "--models", "ID[,ID]", "One model, or a baseline and a candidate; default: those of the run."
 )
 @with_opinion

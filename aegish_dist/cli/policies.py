@@ -11,8 +11,8 @@ from aegish_dist.cli.opinions import note_overlay, with_opinion, with_suspicion
 from aegish_dist.cli.options import (
     MAX_INTEGER,
     as_json,
+    guards,
     limited,
-    names,
     open_run,
     refuse_usage,
     run_id,
@@ -59,7 +59,7 @@ def explain_(files: tuple[Path, ...]) -> None:
     ),
 )
 @run_id(default="latest")
-@names("--models", "ID[,ID...]", "Only these. Default: all that have answered, no baselines.")
+@guards("--models", "ID[,ID...]", "Only these. Default: all that have answered, no baselines.")
 @with_bounds
 @click.option("--write", type=FILE, metavar="FILE", help="Write the winner into a new policy file.")
 @limited("Systems of the Pareto line in the table, 0 for all.", default=6)

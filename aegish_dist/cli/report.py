@@ -17,8 +17,8 @@ from aegish_dist.cli.options import (
     Utf8,
     comma_list,
     completes,
+    guards,
     known_names,
-    names,
     open_run,
     or_as_json,
     refuse_usage,
@@ -130,7 +130,7 @@ def _thresholds(
     metavar="METRIC=VALUE[,...]",
     help="End with exit code 4 where a model is below, with 5 where that cannot be decided.",
 )
-@names(
+@guards(
     "--models",
     "ID[,ID...]",
     "Only these are judged by `--fail-under`. Default: all of the run, baselines too.",

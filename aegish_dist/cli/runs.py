@@ -111,11 +111,12 @@ def show_(run: str, as_file: bool) -> None:
     """
     from aegish_dist.pipeline.run_file import describe_run, run_file  # noqa: PLC0415  with reports
 
-    workspace, found = open_run(run)
+    store, run_id = open_run(run)
     if as_file:
-        say_lines(run_file(workspace.engine, found))
-    else:
-        say(*(f"{label:<11} {text}" for label, text in describe_run(workspace.engine, found)))
+        say_lines(run_file(store.engine, run_id))
+        return
+    for label, text in describe_run(store.engine, run_id):
+        say(f"{label:<11} {text}")
 
 
 @runs.command("rename", examples=("aegish-dist runs rename --run-id latest nightly",))
@@ -127,6 +128,6 @@ def rename_(words: tuple[str, ...], run_id: str | None) -> None:
     named = (run_id, *words) if run_id else words
     refuse_usage((len(named) != 2, "name one run and its new name: --run-id R NAME"))
     run, new_name = named
-    workspace, found = open_run(run)
-    given = rename(workspace.engine, found, new_name) or "no name"
-    say(f"{found}: {given}")
+    store, renamed = open_run(run)
+    given = rename(store.engine, renamed, new_name) or "no name"
+    say(f"{renamed}: {given}")

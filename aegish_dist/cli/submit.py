@@ -15,6 +15,7 @@ from aegish_dist.cli.options import (
     as_json,
     completes,
     cost_cap,
+    guards,
     names,
     read_into,
     run_file,
@@ -403,7 +404,7 @@ def resume(
     shell_complete=completes(tuple(Outcome)),
     required=True,
 )
-@names("--models", "ID[,ID...]", "Only these models of the run. Default: all.")
+@guards("--models", "ID[,ID...]", "Only these models of the run. Default: all.")
 @wait
 @as_json
 def retry(run_id: str, outcome: list[str], models: list[str], wait: bool, as_json: bool) -> int:

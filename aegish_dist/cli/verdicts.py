@@ -24,6 +24,7 @@ from aegish_dist.cli.options import (
     Utf8,
     as_json,
     completes,
+    guards,
     in_a_form,
     limited,
     names,
@@ -99,7 +100,7 @@ def verdicts() -> None:
     ),
 )
 @run_id(default="latest")
-@names("--models", "ID[,ID...]", "Verdicts of these models.")
+@guards("--models", "ID[,ID...]", "Verdicts of these models.")
 @names(
     "--outcome",
     "NAME[,NAME...]",
@@ -111,9 +112,9 @@ def verdicts() -> None:
 @names("--category", "NAME[,NAME...]", "Commands of these categories.")
 @names("--dataset", "NAME[,NAME...]", "Commands of these datasets.")
 @click.option(
-    "--target", type=OneOf([each.value for each in TrueLabel]), help="Commands with this label."
+    "--target", type=OneOf([label.value for label in TrueLabel]), help="Commands with this label."
 )
-@names(
+@guards(
     "--missed-by",
     "ID[,ID...]",
     "Commands that each of these models got wrong, with their verdicts or those of --models.",
@@ -221,8 +222,7 @@ def _snapshots(given: list[str]) -> tuple[int, int] | None:
     if not given:
         return None
     # `int` reads digits of every script, and takes long for a text of a million digits.
-    digits = [text for text in given if re.fullmatch("[0-9]{1,10}", text)]
-    numbers = [int(text) for text in digits]
+    numbers = [int(text) for text in given if re.fullmatch("[0-9]{1,10}", text)]
     in_range = all(0 < number <= MAX_INTEGER for number in numbers)
     if len(given) != 2 or len(numbers) != 2 or not in_range:
         raise click.UsageError(
@@ -269,7 +269,7 @@ def _note(passed: Counter[str], output: Path | None, of: str = "") -> None:
 @click.argument("sample", type=Utf8())
 @run_id(default="latest")
 @with_opinion
-@names("--models", "ID[,ID...]", "Verdicts of these models. Default: all.")
+@guards("--models", "ID[,ID...]", "Verdicts of these models. Default: all.")
 @click.option(
     "--dataset",
     type=Utf8(),
@@ -294,8 +294,8 @@ def show(
     Shows completion, reason, tokens, cost, times and failed attempts of every model, epoch and
     retry. Invisible characters are escaped; `--json` has the exact texts.
     """
-    store, found = open_run(run_id)
-    shown = show_sample(store.engine, found, sample, opinion, models=models, dataset=dataset)
+    store, run = open_run(run_id)
+    shown = show_sample(store.engine, run, sample, opinion, models=models, dataset=dataset)
     if as_json:
         say_json(detail_json(shown, opinion))
     else:
@@ -425,26 +425,26 @@ def export(
         (chosen == "csv" and len(opinions) > 1, "csv has `correct` by one rule set"),
         (no_path, f"--format {chosen} needs a path: add -o"),
     )
-    store, found = open_run(run_id)
+    store, run = open_run(run_id)
     engine = store.engine
     if chosen == "csv":
         opinion = opinions[0] if opinions else Opinion()
-        parts = list_verdicts(engine, found, VerdictFilter(), opinion)
+        parts = list_verdicts(engine, run, VerdictFilter(), opinion)
         put_out(listing_csv({"opinion": opinion.provenance}, parts), output)
         if output is not None:
             note_written(output)
     elif output is None:
         with binary_output() as stream:
-            verdict_files.export_lines(engine, found, stream, opinions)
+            verdict_files.export_lines(engine, run, stream, opinions)
     elif chosen == FOLDER:
         if is_stream(output):
             raise ConfigError(f"--format {chosen} writes several files: name a folder with -o")
-        files = verdict_files.export_inspect(engine, found, output, opinions)
+        files = verdict_files.export_inspect(engine, run, output, opinions)
         note(f"{counted(len(files), 'file')} written to {output}")
     else:
         # Without a format, the suffix of the file decides.
         table = None if chosen is None else chosen == "parquet"
-        verdict_files.export_file(engine, found, output, opinions, table=table)
+        verdict_files.export_file(engine, run, output, opinions, table=table)
         note_written(output)
 
 
@@ -528,7 +528,7 @@ def note_unread(run_id: str, models: Sequence[str]) -> None:
 
 @command("aegish-dist errors", "aegish-dist errors --models openai/gpt-5.1 --format csv")
 @run_id(default="latest")
-@names("--models", "ID[,ID...]", "Only these models. Default: all.")
+@guards("--models", "ID[,ID...]", "Only these models. Default: all.")
 @limited("Rows by minute in a table, the newest; 0: all.", default=50)
 @in_a_form
 def errors(
@@ -545,11 +545,11 @@ def errors(
     429s, and verdicts without an answer. Attempts appear once their item has a verdict; for a model
     parked from the start, see the worker log. `status` counts attempts in progress.
     """
-    store, found = open_run(run_id)
-    rows = failure_times(store.engine, found, models)
+    store, run = open_run(run_id)
+    rows = failure_times(store.engine, run, models)
     form = form or form_of(output, LIST_FORMATS)
     if output is not None or form != "table":
-        put_out([_text(form, found, rows)], output)
+        put_out([_text(form, run, rows)], output)
     elif rows:
         listed = rows[-limit:]  # of no limit, -0, all
         say_columns(_tables(rows, listed, terminal_width()))
