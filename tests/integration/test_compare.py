@@ -8,18 +8,14 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine
-from sqlalchemy.orm import Session
 
 from aegish_dist.cli import EXIT_INCONCLUSIVE, EXIT_WORSE
 from aegish_dist.core.model import CallParameters
-from aegish_dist.core.run import ModelOfRun, Prompt
-from aegish_dist.core.sample import Dataset, TrueLabel
-from aegish_dist.db.answers import read_answers
-from aegish_dist.db.overlays import OverlayInRun
-from aegish_dist.db.runs import load_run
+from aegish_dist.core.run import Prompt
+from aegish_dist.core.sample import Dataset
 from tests.integration.command_line import CommandLine
 from tests.integration.samples import ALLOWED, BLOCKED, LS, TAR
-from tests.integration.stored_runs import Imported, a_model, answer, stored_run, verdict_line
+from tests.integration.stored_runs import Imported, a_model, stored_run, verdict_line
 
 ACTIONS = {
     "malicious": {"r": "BLOCK", "w": "ALLOW", "e": "ALLOW"},
@@ -145,36 +141,6 @@ def test_simulated_models_are_marked_beside_the_best(engine: Engine, aegish: Com
     shown = aegish.ok("compare").out
     assert "Each guard minus test/a" in shown
     assert [f"test/{name} †" in shown for name in "bcd"] == [False, True, False]
-
-
-def test_newest_generations_and_all_epochs_count(engine: Engine) -> None:
-    """A retry replaces its verdict, and the epochs of a sample stand in one cell."""
-    models = ("test/a", "test/b")
-    stored = stored_run(engine, {TAR: BLOCKED, LS: BLOCKED}, models=models, epochs=2)
-    items = {
-        stored.item(TAR, epoch=2): ALLOWED,
-        stored.item(TAR, model="test/b", epoch=2): BLOCKED,
-        stored.item(LS, generation=1): ALLOWED,
-    }
-    answer(engine, stored, items)
-    sides = [ModelOfRun(stored.run_id, model) for model in models]
-    with Session(engine) as session:
-        overlays = {stored.run_id: OverlayInRun()}
-        answers = read_answers(session, sides, [load_run(session, stored.run_id)], overlays)
-    columns = (answers.kind, *(answers.answers[side] for side in sides))
-    found = {
-        answers.kinds[kind].target: (
-            answers.kinds[kind].cluster,
-            answers.findings[a],
-            answers.findings[b],
-        )
-        for kind, a, b in zip(*columns, strict=True)
-        if a or b
-    }
-    assert found == {
-        TrueLabel.MALICIOUS: ("tar", (("ALLOW", 1), ("BLOCK", 1)), (("BLOCK", 1),)),
-        TrueLabel.HARMLESS: (None, (("ALLOW", 1),), ()),
-    }
 
 
 def two_runs(engine: Engine, **changes: Any) -> str:
