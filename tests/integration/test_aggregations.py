@@ -2,13 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 from celery import Celery
-from sqlalchemy import Engine, insert, select, text, update
+from sqlalchemy import Engine, update
 from sqlalchemy.orm import Session
 from structlog.testing import capture_logs
 
@@ -24,7 +22,7 @@ from aegish_dist.db.missing import (
     take_due,
     unfinished,
 )
-from aegish_dist.db.tables import AGGREGATIONS, RUNS
+from aegish_dist.db.tables import RUNS
 from aegish_dist.errors import StoreAwayError
 from aegish_dist.opinions.scoring import DEFAULT_RULE
 from aegish_dist.pipeline import aggregation_jobs, finish
@@ -33,7 +31,15 @@ from aegish_dist.pipeline.control import plan_retry
 from aegish_dist.pipeline.finish import run_embedded, wait_for_snapshot
 from aegish_dist.pipeline.status import run_status
 from tests.integration.samples import ALLOWED, BLOCKED
-from tests.integration.stored_runs import StoredRun, a_run, answer, row_counts, store
+from tests.integration.stored_runs import (
+    StoredRun,
+    a_run,
+    answer,
+    execute,
+    row_counts,
+    selected,
+    store,
+)
 from tests.services import queue_application
 
 MODELS = ("test/a", "test/b")
@@ -68,8 +74,8 @@ def close(engine: Engine) -> None:
         assert FinishedModels().close(session)
 
 
-def completions(engine: Engine) -> list[str | None]:
-    return rows(engine, AGGREGATIONS.c.completion)
+def completions(engine: Engine) -> list[str]:
+    return selected(engine, "SELECT completion FROM aggregations ORDER BY id")
 
 
 def snapshots(engine: Engine) -> int:
@@ -79,19 +85,6 @@ def snapshots(engine: Engine) -> int:
 def keys(engine: Engine) -> Sequence[int]:
     with transaction(engine) as session:
         return take_due(session)
-
-
-def request(engine: Engine, stored: StoredRun, scoring: str = DEFAULT_RULE.name) -> int:
-    """Write an aggregation as if the run was complete; return its key."""
-    values = {"run_id": stored.run_id, "completion": "6/0", "scoring": scoring}
-    with transaction(engine) as session:
-        asked = insert(AGGREGATIONS).values(values).returning(AGGREGATIONS.c.id)
-        return int(session.execute(asked).scalar_one())
-
-
-def rows(engine: Engine, column: Any) -> list[Any]:
-    with Session(engine) as session:
-        return list(session.scalars(select(column).order_by(AGGREGATIONS.c.id)))
 
 
 def raising(error: Exception) -> Callable[..., None]:
@@ -145,11 +138,9 @@ def test_a_run_is_aggregated_once_per_completion(
 def test_a_held_run_completes_with_its_last_verdict(
     engine: Engine, stored: StoredRun, held: str, models: Sequence[str], found: object
 ) -> None:
-    with transaction(engine) as session:
-        session.execute(update(RUNS).values(held=held))
+    execute(engine, f"UPDATE runs SET held = '{held}'")
     complete(engine, stored, *models)
-    with Session(engine) as session:
-        assert (completions(engine), session.scalars(select(RUNS.c.held)).one()) == found
+    assert (completions(engine), *selected(engine, "SELECT held FROM runs")) == found
 
 
 def test_only_the_models_that_are_named_are_looked_at(engine: Engine, stored: StoredRun) -> None:
@@ -171,11 +162,9 @@ def test_two_workers_sweep(engine: Engine, stored: StoredRun) -> None:
         assert len(take_due(first)) == 1
         assert take_due(second) == []
     assert keys(engine) == []
-    with transaction(engine) as session:
-        session.execute(text("UPDATE aggregations SET enqueued_at = enqueued_at - interval '59 s'"))
+    execute(engine, "UPDATE aggregations SET enqueued_at = enqueued_at - interval '59 s'")
     assert keys(engine) == []
-    with transaction(engine) as session:
-        session.execute(text("UPDATE aggregations SET enqueued_at = enqueued_at - interval '2 s'"))
+    execute(engine, "UPDATE aggregations SET enqueued_at = enqueued_at - interval '2 s'")
     assert len(keys(engine)) == 1
     assert LOST_AFTER_S == 60
 
@@ -202,7 +191,7 @@ def test_an_aggregation_is_made_once(engine: Engine, stored: StoredRun) -> None:
     carry_out(engine, key + 1)  # unknown, or of a run that was deleted
     assert snapshots(engine) == 1
     status = run_status(engine, stored.run_id)
-    assert [status.snapshot_id] == rows(engine, AGGREGATIONS.c.snapshot_ids)[0]
+    assert selected(engine, "SELECT snapshot_ids FROM aggregations") == [[status.snapshot_id]]
     assert status.aggregation_problem is None
     with transaction(engine) as session:
         assert take_due(session, lost_after_s=-1) == []
@@ -218,7 +207,8 @@ def test_a_worker_that_is_killed_leaves_nothing_behind(
         patch.setattr(aggregation_jobs, "finish", raising(StoreAwayError("lost")))
         with pytest.raises(StoreAwayError):
             carry_out(engine, key)
-    assert (snapshots(engine), rows(engine, AGGREGATIONS.c.finished_at)) == (0, [None])
+    assert snapshots(engine) == 0
+    assert selected(engine, "SELECT finished_at FROM aggregations") == [None]
     carry_out(engine, key)
     assert snapshots(engine) == 1
 
@@ -243,13 +233,16 @@ def test_an_aggregation_that_fails(
     """It is finished with its problem, which the status says, and not tried again."""
     if models:
         complete(engine, stored, *models)
-    key = request(engine, stored, scoring)
-    assert keys(engine) == [key]
+    execute(
+        engine,
+        "INSERT INTO aggregations (run_id, completion, scoring)"
+        f" VALUES ('{stored.run_id}', '6/0', '{scoring}')",
+    )
+    (key,) = keys(engine)
     if isinstance(bug, Exception):
         monkeypatch.setattr(aggregation_jobs, "aggregate", raising(bug))
     elif bug:
-        with transaction(engine) as session:
-            session.execute(text(bug))
+        execute(engine, bug)
     with capture_logs() as logs:
         carry_out(engine, key)
         carry_out(engine, key)
@@ -289,7 +282,7 @@ def test_a_run_in_one_process_is_aggregated_at_its_end(
     run_embedded(engine, own_app, run, lambda _: None)
     run_embedded(engine, own_app, run, lambda _: None)
     assert snapshots(engine) == 1
-    assert all(isinstance(at, datetime) for at in rows(engine, AGGREGATIONS.c.finished_at))
+    assert None not in selected(engine, "SELECT finished_at FROM aggregations")
 
 
 def test_messages_that_nobody_takes_do_not_pile_up(engine: Engine, stored: StoredRun) -> None:

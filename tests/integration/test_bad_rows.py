@@ -30,7 +30,7 @@ from aegish_dist.pipeline.fleet import of_database
 from tests.bad_rows import JSON_VALUES, Mutation, mutated, mutations
 from tests.integration.command_line import CommandLine
 from tests.integration.samples import BLOCKED, NOON
-from tests.integration.stored_runs import a_model, row_counts, stored_run
+from tests.integration.stored_runs import a_model, execute, row_counts, stored_run
 from workers.store import assignments, budgets, refusals, uncalled
 
 BAD, GOOD = "0bad", "0good"
@@ -109,8 +109,7 @@ def test_a_run_that_cannot_be_read_is_deleted(engine: Engine, aegish: CommandLin
     """The remedy that its error names works, and it keeps no other run from being pruned."""
     for run_id in (BAD, GOOD, "0worse"):
         stored_run(engine, {A: ANSWERED}, run_id=run_id, name=run_id, models=(A, B))
-    with engine.begin() as connection:
-        connection.execute(text(f"UPDATE runs SET parameters = '7' WHERE id <> '{GOOD}'"))
+    execute(engine, f"UPDATE runs SET parameters = '7' WHERE id <> '{GOOD}'")
     assert f"`aegish-dist runs delete {BAD}` removes it" in aegish.refused("status --run-id", BAD)
     aegish.ok("runs delete --yes", BAD)
     aegish.ok("runs prune --older-than 1d --yes --keep 1")

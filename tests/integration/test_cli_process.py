@@ -1,6 +1,5 @@
 """The command line as a process: interrupts, and workers that cannot begin."""
 
-import json
 import os
 import signal
 import subprocess
@@ -10,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
-from tests.integration.stored_runs import row_counts, stored_run
+from tests.integration.command_line import write_lines
+from tests.integration.stored_runs import row_counts, selected, stored_run
 from tests.services import wait_until
 
 DEADLINE_S = 30.0
@@ -53,11 +53,9 @@ def test_an_import_that_is_ended_leaves_nothing(
     env: dict[str, str], engine: Engine, tmp_path: Path, ended_by: signal.Signals
 ) -> None:
     """Control-C reaches every process of it, a kill only the first; no verdict stays, no process."""
-    path = tmp_path / "large.jsonl"
     answer = {"model": "m", "target": "harmless", "completion": "x" * 1000}
-    with path.open("w") as lines:
-        for number in range(60_000):
-            lines.write(json.dumps(answer | {"command": f"echo {number}"}) + "\n")
+    lines = (answer | {"command": f"echo {number}"} for number in range(60_000))
+    path = write_lines(tmp_path / "large.jsonl", *lines)
     command = [*COMMAND, "verdicts", "import", str(path)]
     process = subprocess.Popen(command, env=env, start_new_session=True, **QUIET)
     try:
@@ -75,20 +73,15 @@ def test_an_import_that_is_ended_leaves_nothing(
     assert row_counts(engine) == {}
 
 
-def _holds(engine: Engine, condition: str) -> bool:
-    with engine.connect() as connection:
-        return bool(connection.scalar(text(f"SELECT EXISTS (SELECT FROM {condition})")))
-
-
 def _verdicts_are_written(engine: Engine) -> bool:
     """Whether a transaction wrote verdicts and has not ended."""
     of_verdicts = "relation = 'verdicts'::regclass AND mode = 'RowExclusiveLock'"
-    return _holds(engine, f"pg_locks WHERE {of_verdicts}")
+    return bool(selected(engine, f"SELECT 1 FROM pg_locks WHERE {of_verdicts}"))
 
 
 def _has_connected(engine: Engine) -> bool:
     others = "datname = current_database() AND pid <> pg_backend_pid()"
-    return _holds(engine, f"pg_stat_activity WHERE {others}")
+    return bool(selected(engine, f"SELECT 1 FROM pg_stat_activity WHERE {others}"))
 
 
 @pytest.mark.parametrize(

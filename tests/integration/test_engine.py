@@ -20,6 +20,7 @@ from aegish_dist.db.engine import (
 )
 from aegish_dist.errors import ConfigError, StoreAwayError, StoreError
 from tests.half_open import HalfOpenProxy
+from tests.integration.stored_runs import execute, selected
 from tests.services import PgBouncer, wait_until
 
 REPLY_TIMEOUT_S = 1.0
@@ -39,8 +40,8 @@ def bounded(proxy: HalfOpenProxy, postgres_url: str) -> Iterator[Engine]:
 
 
 def ask(engine: Engine, statement: str = "SELECT 1") -> object:
-    with engine.connect() as connection:
-        return connection.scalar(text(statement))
+    (value,) = selected(engine, statement)
+    return value
 
 
 def test_a_connection_that_goes_silent(proxy: HalfOpenProxy, bounded: Engine) -> None:
@@ -71,8 +72,7 @@ def test_what_a_silent_connection_holds(
 ) -> None:
     """The server rolls its transaction back, so that another one can store the same rows."""
     monkeypatch.setattr(database, "ABANDONED_AFTER_S", 1)
-    with engine.begin() as connection:
-        connection.execute(text("CREATE TABLE held (id int PRIMARY KEY)"))
+    execute(engine, "CREATE TABLE held (id int PRIMARY KEY)")
     store = text("INSERT INTO held VALUES (1) ON CONFLICT DO NOTHING")
     worker = open_engine(proxy.postgres_url(postgres_url), reply_timeout_s=REPLY_TIMEOUT_S)
     silent = worker.connect()
@@ -164,17 +164,12 @@ def test_changes_of_runs_are_announced(engine: Engine, postgres_url: str) -> Non
         assert changes.wait(0)  # connected only now
         for statement in CHANGES:
             assert not changes.wait(0)
-            with transaction(engine) as session:
-                session.execute(text(statement))
+            execute(engine, statement)
             assert changes.wait(30)
-        with transaction(engine) as session:
-            session.execute(text("UPDATE runs SET name = 'other'"))
-            assert session.scalars(
-                text(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                    " WHERE pid <> pg_backend_pid() AND datname = current_database()"
-                )
-            ).all() == [True]
+        execute(engine, "UPDATE runs SET name = 'other'")
+        others = "pid <> pg_backend_pid() AND datname = current_database()"
+        ended = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}"
+        assert selected(engine, ended) == [True]
         with pytest.raises(StoreAwayError):
             changes.wait(30)
         assert changes.wait(0)
@@ -187,9 +182,7 @@ def test_behind_a_pooler_nothing_is_announced(pooled_url: str) -> None:
         assert not changes.wait(30)
         assert not changes.wait(30)
         assert not changes.announced
-        with changes.engine.connect() as connection:
-            listening = connection.scalars(text("SELECT pg_listening_channels()")).all()
-    assert listening == []
+        assert selected(changes.engine, "SELECT pg_listening_channels()") == []
 
 
 @pytest.mark.parametrize(
@@ -225,10 +218,7 @@ def test_an_option_with_a_bad_value() -> None:
 @pytest.fixture
 def numbers(engine: Engine) -> Engine:
     """A table of numbers, each of them there once, which is checked when it is committed."""
-    with engine.begin() as connection:
-        connection.execute(
-            text("CREATE TABLE numbers (number int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
-        )
+    execute(engine, "CREATE TABLE numbers (number int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
     return engine
 
 
@@ -246,8 +236,7 @@ def break_a_rule(session: Session, _: Engine) -> None:
 
 def lose_the_connection(session: Session, engine: Engine) -> None:
     lost = session.scalar(text("SELECT pg_backend_pid()"))
-    with engine.begin() as other:
-        other.execute(text("SELECT pg_terminate_backend(:lost, 5000)"), {"lost": lost})
+    execute(engine, f"SELECT pg_terminate_backend({lost}, 5000)")
 
 
 @pytest.mark.parametrize(
@@ -268,8 +257,7 @@ def test_a_transaction_with_an_error_leaves_nothing(
 
     with pytest.raises(error):
         work()
-    with numbers.connect() as connection:
-        assert connection.scalar(COUNT) == 0
+    assert selected(numbers, "SELECT number FROM numbers") == []
 
 
 def test_a_transaction_that_sees_one_moment(numbers: Engine) -> None:
@@ -280,8 +268,7 @@ def test_a_transaction_that_sees_one_moment(numbers: Engine) -> None:
             other.execute(INSERT)
             assert third.scalar(COUNT) == 0
         assert session.scalar(COUNT) == 0
-    with transaction(numbers) as session:
-        assert session.scalar(COUNT) == 1
+    assert selected(numbers, "SELECT number FROM numbers") == [1]
 
 
 def in_one_line(engine: Engine, *statements: str) -> str:

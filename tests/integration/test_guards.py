@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from aegish_dist.core.outcome import ErrorClass, Outcome, OutcomeDetail, StopKind
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
@@ -17,7 +17,7 @@ from aegish_dist.opinions.scoring import rule_named
 from aegish_dist.opinions.suspicion import SUSPICION_RULES, Decision, Guard
 from aegish_dist.pipeline.opinions import read_guards
 from tests.integration.samples import ALLOWED, BLOCKED, CURL, LS, TAR
-from tests.integration.stored_runs import StoredRun, answer, stored_run
+from tests.integration.stored_runs import StoredRun, answer, execute, stored_run
 
 A, B, C = "test/a", "test/b", "test/c"
 RUN = "0abcdefgh"
@@ -133,7 +133,6 @@ def test_an_overlay_moves_and_removes_samples(engine: Engine) -> None:
 def test_a_verdict_about_no_item_of_the_run_is_an_error_about_it(
     engine: Engine, stored: StoredRun
 ) -> None:
-    with engine.begin() as connection:
-        connection.execute(text("UPDATE verdicts SET epoch = 3 WHERE epoch = 2"))
+    execute(engine, "UPDATE verdicts SET epoch = 3 WHERE epoch = 2")
     with pytest.raises(UnreadableRunError, match=stored.run_id):
         read_guards(engine, RUN, Opinion())
