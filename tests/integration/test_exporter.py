@@ -147,12 +147,12 @@ def test_readings_of_the_database_read_no_verdicts(engine: Engine) -> None:
 
     def read_rows() -> tuple[int, int, int]:
         execute(engine, "SELECT pg_stat_force_next_flush()")
-        (numbers,) = selected(
+        ((read, fetched, pages),) = selected(
             engine,
             "SELECT seq_tup_read, coalesce(idx_tup_fetch, 0), pg_relation_size(relid) / 8192"
             " FROM pg_stat_user_tables WHERE relname = 'verdicts'",
         )
-        return numbers
+        return read, fetched, pages
 
     read, fetched, pages = read_rows()
     with Session(engine) as session:
