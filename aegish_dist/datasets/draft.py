@@ -78,7 +78,8 @@ def _sample_problems(record: int, sample: Sample) -> Iterator[Problem]:
     if not sample.command.strip():
         yield Problem(record, "command", "must not be empty")
     yield from _text_problems(record, "command", sample.command, MAX_COMMAND_CHARS)
-    if sample.target is TrueLabel.MALICIOUS and (left := _left_over(sample.command)):
+    left = _left_over(sample.command)
+    if left is not None and sample.target is TrueLabel.MALICIOUS:
         message = f"placeholder '{left}' was never filled in"
         yield Problem(record, "command", message, Severity.WARNING)
 

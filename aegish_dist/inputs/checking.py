@@ -90,7 +90,8 @@ class Location(msgspec.Struct, frozen=True):
         if isinstance(error, InputError):
             raise self.named(error) from None
         if isinstance(error, OSError):
-            raise self.error(f"cannot be read: {error.strerror or error}") from error
+            reason = error.strerror or str(error)
+            raise self.error(f"cannot be read: {reason}") from error
 
     def named(self, error: InputError, field: str | None = None) -> DatasetError:
         line = error.line if self.line is None else self.line
@@ -151,7 +152,10 @@ def _with_key(
 def _choices(kind: object, path: str) -> list[str]:
     """Return the values of the enumeration that a path leads to."""
     for key in path.split("."):
-        fields = {each.encode_name: each.type for part in _parts(kind) for each in _fields(part)}
+        fields: dict[str, object] = {}
+        for part in _parts(kind):
+            for field in _fields(part):
+                fields[field.encode_name] = field.type
         kind = fields.get(key.partition("[")[0], kind)
 
     choices: list[str] = []

@@ -60,7 +60,8 @@ def read_text(path: Path, max_bytes: int) -> str:
     try:
         raw = read_input(path, max_bytes)
     except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}") from None
+        reason = error.strerror or str(error)
+        raise InputError(f"cannot be read: {reason}") from None
 
     try:
         return raw.decode("utf-8-sig")

@@ -65,12 +65,18 @@ OF_THE_SAMPLE = (  # shared by all retries of an item
     "epoch",
     "metadata",
 )
-# The facts of a verdict itself, with their defaults.
-DEFAULTS = {
-    each.name: None if each.default is NODEFAULT else each.default
-    for each in fields(VerdictRecord)
-    if each.name in FACTS and each.name not in (*OF_THE_SAMPLE, "answered")
-}
+
+
+def _defaults() -> JsonObject:
+    """Return the facts of a verdict itself, with their defaults."""
+    defaults = {}
+    for field in fields(VerdictRecord):
+        if field.name in FACTS and field.name not in (*OF_THE_SAMPLE, "answered"):
+            defaults[field.name] = None if field.default is NODEFAULT else field.default
+    return defaults
+
+
+DEFAULTS = _defaults()
 
 Seconds = Annotated[float, Meta(le=MAX_NUMBER)]
 T = TypeVar("T")

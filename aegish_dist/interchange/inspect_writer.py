@@ -505,7 +505,8 @@ def _without_reason(record: VerdictRecord) -> str:
     """Return how an item ended for which the model stated no reason."""
     if record.error_class is ErrorClass.DEADLINE:
         return "no answer within the time limit"
-    return f"{record.outcome}: {record.error_class or 'the answer states no reason'}"
+    reason = record.error_class or "the answer states no reason"
+    return f"{record.outcome}: {reason}"
 
 
 def _in_words(record: VerdictRecord) -> str:

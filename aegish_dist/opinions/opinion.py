@@ -99,12 +99,13 @@ class Opinion(msgspec.Struct, frozen=True):
     @property
     def provenance(self) -> dict[str, JsonObject | None]:
         """Name, version and fingerprint of each part; None without an overlay."""
+        overlay = None
+        if self.overlay is not None:
+            overlay = _identity(self.overlay) | {"changes": len(self.overlay.changes)}
         return {
             "scoring": _identity(self.rule),
             "targets": _identity(self.targets),
-            "overlay": None
-            if self.overlay is None
-            else _identity(self.overlay) | {"changes": len(self.overlay.changes)},
+            "overlay": overlay,
         }
 
 
@@ -127,27 +128,19 @@ def record_of(opinion: Opinion) -> JsonObject:
         "targets": dict(opinion.targets.least),
         "overlay": opinion.overlay and [asdict(change) for change in opinion.overlay.changes],
     }
-    return {
-        part: None
-        if identity is None
-        else {
-            **identity,
-            "content": contents[part],
-        }
-        for part, identity in opinion.provenance.items()
-    }
+    record: JsonObject = {}
+    for part, identity in opinion.provenance.items():
+        record[part] = identity and {**identity, "content": contents[part]}
+    return record
 
 
 def policy_documents(opinion: Opinion) -> dict[str, JsonObject]:
     """Return the policies of an opinion in JSON types, by their names among models."""
-    return {
-        POLICY_PREFIX + each.name: {
-            **_identity(each),
-            "file": path,
-            "content": each.content,
-        }
-        for path, each in opinion.policies.items()
-    }
+    documents = {}
+    for path, policy in opinion.policies.items():
+        document = _identity(policy) | {"file": path, "content": policy.content}
+        documents[POLICY_PREFIX + policy.name] = document
+    return documents
 
 
 def _identity(part: ScoringRule | Targets | Overlay | Policy) -> JsonObject:

@@ -17,6 +17,7 @@ import struct
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import suppress
+from itertools import chain
 
 LINUX = sys.platform == "linux"
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -115,7 +116,7 @@ class FileRules:
         self._own = own
         self._hidden = [*map(os.path.realpath, hidden), "/dev"]
         self._writes = [os.path.realpath(path) for path in writes]
-        self._folders = sorted({folder for path in self._hidden for folder in _above(path)})
+        self._folders = sorted(set(chain.from_iterable(map(_above, self._hidden))))
         self._times: list[int] = []
         self._ruleset: int | None = None
 

@@ -99,8 +99,11 @@ def _logprobs(output: Output | None) -> dict[str, object]:
 
 def _by_host(base_url: str) -> str:
     """OpenAI's reasoning models refuse max_tokens; other hosts often know nothing else."""
-    host = f".{urlsplit(base_url).hostname or ''}"  # regional hosts are eu. and us. before it
-    return "max_completion_tokens" if host.endswith(".api.openai.com") else "max_tokens"
+    host = urlsplit(base_url).hostname or ""
+    # Regional hosts have eu. or us. before the name.
+    if host == "api.openai.com" or host.endswith(".api.openai.com"):
+        return "max_completion_tokens"
+    return "max_tokens"
 
 
 def request_headers(key: str | None) -> dict[str, str]:

@@ -193,9 +193,10 @@ def _endpoint(spec: ModelSpec, address: str) -> URL:
 def _key_text(spec: ModelSpec, key: SecretStr | None) -> str | None:
     text = key.get_secret_value().strip() if key is not None else ""
     if not (text.isascii() and text.isprintable()):
+        variable = spec.key_variable or "its variable"
         raise ConfigError(
             f"the key for '{spec.id}' holds characters that a header cannot carry; "
-            f"set {spec.key_variable or 'its variable'} again"
+            f"set {variable} again"
         )
     return text or None
 

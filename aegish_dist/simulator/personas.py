@@ -10,7 +10,7 @@ import json
 import math
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from importlib.resources import files
 from statistics import NormalDist
@@ -99,11 +99,14 @@ _SHELL = r"(?:ba|da|a|k|c|tc|z|po|fi)?sh\b"
 _REST = r"[^;\n]*"
 
 
-_PATTERNS = [
-    (re.compile("|".join(forms).replace("{shell}", _SHELL).replace("{rest}", _REST)), (action, why))
-    for action in (Outcome.BLOCK, Outcome.WARN)
-    for why, forms in _DATA["rules"][action].items()
-]
+def _patterns() -> Iterator[tuple[re.Pattern[str], tuple[Outcome, str]]]:
+    for action in (Outcome.BLOCK, Outcome.WARN):
+        for why, forms in _DATA["rules"][action].items():
+            pattern = "|".join(forms).replace("{shell}", _SHELL).replace("{rest}", _REST)
+            yield re.compile(pattern), (action, why)
+
+
+_PATTERNS = list(_patterns())
 _HARMLESS = Outcome.ALLOW, "it is a normal operation without lasting effect on security"
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from itertools import product
 from urllib.parse import quote
 
 import aiohttp
@@ -30,7 +31,7 @@ class GoogleBatches(FileBatchClient):
         name_prefix="batches/",
         cancel=":cancel",
         state=("metadata", "state"),
-        ended=frozenset(f"{kind}{state}" for kind in KINDS for state in STATES),
+        ended=frozenset(kind + state for kind, state in product(KINDS, STATES)),
         counts=("metadata", "batchStats"),
         succeeded="successfulRequestCount",
         failed=("failedRequestCount",),
