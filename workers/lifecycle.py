@@ -93,9 +93,12 @@ class CallerMaker(Struct, frozen=True):
         assignment = await self.assignments((run_id, model))
         if assignment is None:
             raise StoreError(f"run {run_id} has no prompt for model '{model}': it was imported")
-        spec, prompt, parameters = assignment.spec, assignment.prompt, assignment.parameters
+        spec = assignment.spec
+        prompt = assignment.prompt
+        parameters = assignment.parameters
         credentials = self.credentials.now()
-        key, program = credentials.key(spec.destination), credentials.program(spec.destination)
+        key = credentials.key(spec.destination)
+        program = credentials.program(spec.destination)
         with reading(run_id):  # parameters may be nested too deeply for a request
             limiter = self.limiters.of(spec, run_id, program)
             client = self.providers.client(

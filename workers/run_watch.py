@@ -105,7 +105,8 @@ class RunWatch(bootsteps.StartStopStep):
                         lost_too = consumer.pool.aggregates
                         enqueue_due(changes.engine, consumer.app, lost_too=lost_too)
                     close_at = monotonic() + CLOSE_S
-                    clean_up_at = close_at + CLEAN_UP_S if clean_up else clean_up_at
+                    if clean_up:
+                        clean_up_at = close_at + CLEAN_UP_S
                 changed = changes.wait(WAIT_S)
                 if changes.announced and not changed:
                     continue
@@ -132,17 +133,18 @@ class RunWatch(bootsteps.StartStopStep):
     ) -> None:
         found = in_transaction(engine, open_queues)
         consumer.pool.readiness.database_seen_at = monotonic()
-        held = frozenset(name for name, each in found.items() if each.held)
         pins = consumer.controller.pins
-        asked = {
-            name: each
-            for name, each in found.items()
-            if not each.held and (not pins or is_pinned(name, pins))
-        }
+        held = set()
+        asked = {}
+        for name, model in found.items():
+            if model.held:
+                held.add(name)
+            elif not pins or is_pinned(name, pins):
+                asked[name] = model
         wanted = self._servable(asked, credentials.now())
         if consumer.pool.aggregates:  # pins say which models are called
             wanted |= {AGGREGATION_QUEUE}
-        consumer.call_soon(partial(self._follow, consumer, wanted, held, stopped))
+        consumer.call_soon(partial(self._follow, consumer, wanted, frozenset(held), stopped))
 
     def _close(
         self, engine: Engine, finished: FinishedModels, evaluator: Evaluator, clean_up: bool
@@ -174,7 +176,8 @@ class RunWatch(bootsteps.StartStopStep):
                 retry_in_s=RETRY_QUEUE_S,
             )
         except Exception as error:
-            if (refusal := refusal_of(error)) is None:
+            refusal = refusal_of(error)
+            if refusal is None:
                 raise  # has Celery connect again
             self._follow_at = monotonic() + RETRY_S
             log.warning("queues_not_followed", problem=refusal, retry_in_s=RETRY_S)
@@ -183,15 +186,18 @@ class RunWatch(bootsteps.StartStopStep):
         self, queues: Mapping[str, OpenModel], credentials: Credentials
     ) -> frozenset[str]:
         """Return the queues whose models may be called; log for each other model once why not."""
-        left = {
-            queue: (asked.model, refusal)
-            for queue, asked in queues.items()
-            if (refusal := credentials.refusal(asked.destination)) is not None
-        }
-        for model, refusal in sorted(set(left.values()) - self._left):
+        servable = set()
+        left = set()
+        for queue, asked in queues.items():
+            refusal = credentials.refusal(asked.destination)
+            if refusal is None:
+                servable.add(queue)
+            else:
+                left.add((asked.model, refusal))
+        for model, refusal in sorted(left - self._left):
             log.warning("model_left_to_others", model=model, reason=refusal)
-        self._left = set(left.values())
-        return frozenset(queues.keys() - left.keys())
+        self._left = left
+        return frozenset(servable)
 
 
 def follow(

@@ -137,10 +137,12 @@ def _of_exhausted(kind: Kind, evidence: Evidence) -> GiveUp | Step:
 
 
 def _of_open_circuit(kind: Kind, failure: Failure, evidence: Evidence) -> GiveUp | Step:
-    costs = kind.ends_probing or failure.cut
-    if not (failure.probe and evidence.failed_probes >= LAST_PROBES and costs):
+    last_probe = failure.probe and evidence.failed_probes >= LAST_PROBES
+    if not last_probe or not (kind.ends_probing or failure.cut):
         return Step.GIVE_BACK
-    return GiveUp(kind.outcome) if kind.charged else _if_answered_in_run(kind, evidence)
+    if kind.charged:
+        return GiveUp(kind.outcome)
+    return _if_answered_in_run(kind, evidence)
 
 
 def _if_answered_in_run(kind: Kind, evidence: Evidence) -> GiveUp | Step:

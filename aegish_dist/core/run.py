@@ -7,7 +7,6 @@ import hashlib
 import json
 import secrets
 import shlex
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
@@ -241,19 +240,23 @@ class _Value(NamedTuple):
     words: object
 
 
+_ABSENT = _Value(None, "none")
+
 # The name of a fact, and its value in each run.
 _Fact = tuple[str, Sequence[_Value]]
 
 
 def _dataset_facts(runs: Sequence[Run], models: Iterable[str]) -> Iterator[_Fact]:
     for model in models:
-        datasets: defaultdict[str, list[_Value]] = defaultdict(lambda: [_Value(None, "none")] * 2)
+        # By name, the dataset of each run.
+        datasets: dict[str, list[_Value]] = {}
         for side, run in enumerate(runs):
             for dataset in run.datasets_of(model):
+                values = datasets.setdefault(dataset.name, [_ABSENT, _ABSENT])
                 words = f"{dataset.samples:,} ({dataset.fingerprint[:8]})"
-                datasets[dataset.name][side] = _Value(dataset.fingerprint, words)
-        for name, values in sorted(datasets.items()):
-            yield f"samples of '{name}'", values
+                values[side] = _Value(dataset.fingerprint, words)
+        for name in sorted(datasets):
+            yield f"samples of '{name}'", datasets[name]
 
 
 def _prompt_facts(runs: Sequence[Run], models: Iterable[str]) -> Iterator[_Fact]:

@@ -367,14 +367,13 @@ class _Part(NamedTuple):
 def _parts() -> Iterator[tuple[str, _Part]]:
     for file in files("aegish_dist.db").joinpath("sql").iterdir():
         content = file.read_text(encoding="utf-8")
-        heads = list(_HEAD.finditer(content))
-        # A part ends where the next one begins.
-        ends = [head.start() for head in heads[1:]]
-        ends.append(len(content))
-        for head, end in zip(heads, ends, strict=True):
+        # From the last part to the first: each ends where the one behind it begins.
+        end = len(content)
+        for head in reversed(list(_HEAD.finditer(content))):
             name, parameter = head.groups()
             sql = content[head.end() : end]
             yield name, _Part(parameter, sql.strip())
+            end = head.start()
 
 
 _PARTS = dict(_parts())

@@ -255,9 +255,17 @@ class ItemClock(Struct):
 
     def timing(self) -> Timing:
         """Return the parts up to now, in milliseconds."""
-        total = self.queue + time.monotonic() - self.started
-        parts = (self.queue, self.limiter, self.backoff, self.service, total)
-        return Timing(*(round(part * 1000, 3) for part in parts))
+        return Timing(
+            queue_ms=_ms(self.queue),
+            limiter_ms=_ms(self.limiter),
+            backoff_ms=_ms(self.backoff),
+            service_ms=_ms(self.service),
+            total_ms=_ms(self.queue + time.monotonic() - self.started),
+        )
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 3)
 
 
 class BlockedKeys(Generic[Key]):

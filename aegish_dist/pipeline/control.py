@@ -82,20 +82,25 @@ def retry_run(
     if planned is not None:
         observer.note(_what_is_asked(run, run_status(workspace.engine, run_id)))
         enqueue_stored(workspace, run, "the retry", observer, generation=planned.generation)
-    items, generation = (planned.items, planned.generation) if planned else (0, None)
-    return RunOutcome(followed(workspace, run, wait, observer), items, generation)
+    status = followed(workspace, run, wait, observer)
+    if planned is None:
+        return RunOutcome(status)
+    return RunOutcome(status, planned.items, planned.generation)
 
 
 def outcomes_named(names: Sequence[str]) -> frozenset[Outcome]:
     """Return the outcomes of these names, in any letter case; another name is a ConfigError."""
-    known = {outcome.value: outcome for outcome in Outcome}
+    there_are = f"there are {', '.join(Outcome)}"
+    outcomes = set()
     for name in names:
-        if name.upper() not in known:
-            hint = did_you_mean(name, known, f"there are {', '.join(known)}")
-            raise ConfigError(f"'{name}' is no outcome: {hint}")
-    if not names:
-        raise ConfigError(f"--outcome names none: there are {', '.join(known)}")
-    return frozenset(known[name.upper()] for name in names)
+        try:
+            outcomes.add(Outcome(name.upper()))
+        except ValueError:
+            hint = did_you_mean(name, Outcome, there_are)
+            raise ConfigError(f"'{name}' is no outcome: {hint}") from None
+    if not outcomes:
+        raise ConfigError(f"--outcome names none: {there_are}")
+    return frozenset(outcomes)
 
 
 def plan_retry(
@@ -142,7 +147,8 @@ def resume_run(
         higher = with_higher_caps(run.parameters, run_cap, model_cap)
         in_transaction(engine, save_parameters, run_id, higher)
         run = replace(run, parameters=higher)
-    if (before := run_status(engine, run_id)).missing:
+    before = run_status(engine, run_id)
+    if before.missing:
         if before.demo and any(workspace.credentials.refusal(m.destination) for m in run.models):
             raise ConfigError(f"{run_id} was a demo: `aegish-dist demo` starts again")
         observer.note(_what_is_asked(run, before))
@@ -164,14 +170,14 @@ def resume_run(
 
 def _what_is_asked(run: Run, status: RunStatus) -> str:
     """Say how much of whom a run asks: it may have been restored from a stranger's archive."""
-    missing = {each.model: each.planned - each.done for each in status.models}
-    asked = [
-        f"{missing[spec.id]:,} of {spec.id} at {spec.base_url or 'no address'}"
-        for spec in run.models
-        if missing.get(spec.id)
-    ]
-    cap = run.caps[0]
-    capped = "without a cap" if cap is None else f"up to {cap} USD"
+    addresses = {spec.id: spec.base_url or "no address" for spec in run.models}
+    asked = []
+    for model in status.models:
+        missing = model.planned - model.done
+        if missing and model.model in addresses:  # another command may have added one since
+            asked.append(f"{missing:,} of {model.model} at {addresses[model.model]}")
+    run_cap, _ = run.caps
+    capped = "without a cap" if run_cap is None else f"up to {run_cap} USD"
     return f"asks {counted(status.missing, 'item')} {capped}: {', '.join(asked)}"
 
 
@@ -204,7 +210,8 @@ def enqueue_stored(
 def _probe_parked(workspace: Workspace, run: Run) -> None:
     from aegish_dist.ratelimit.shared_limiter import probe_now  # noqa: PLC0415
 
-    if (url := workspace.settings.shared_limiter_url) is not None:
+    url = workspace.settings.shared_limiter_url
+    if url is not None:
         probe_now(url, [spec.id for spec in run.models])
 
 

@@ -77,18 +77,19 @@ def narrow(dataset: Dataset, categories: Sequence[str], limit: int | None) -> Da
 
 def store_dataset(engine: Engine, dataset: Dataset, note: Callable[[str], object]) -> None:
     """Store a dataset under its name, and note which one it takes the place of."""
-    for each in known_datasets(engine):
-        if each.name == dataset.name and each.fingerprint != dataset.fingerprint:
-            replaced = counted(each.samples, "command")
-            note(f"{each.name}: replaces {replaced}; earlier runs keep theirs")
+    for known in known_datasets(engine):
+        if known.name == dataset.name and known.fingerprint != dataset.fingerprint:
+            replaced = counted(known.samples, "command")
+            note(f"{known.name}: replaces {replaced}; earlier runs keep theirs")
     in_transaction(engine, save_dataset, dataset, selectable=True)
 
 
 def known_datasets(engine: Engine) -> list[RunDataset]:
     """Return every dataset a run may name, stored ones in place of bundled ones of that name."""
-    bundled = {name: describe(load_bundled(name)) for name in bundled_names()}
-    stored = {dataset.name: dataset for dataset in in_transaction(engine, list_datasets)}
-    return list((bundled | stored).values())
+    datasets = {name: describe(load_bundled(name)) for name in bundled_names()}
+    for stored in in_transaction(engine, list_datasets):
+        datasets[stored.name] = stored
+    return list(datasets.values())
 
 
 def describe(dataset: Dataset) -> RunDataset:

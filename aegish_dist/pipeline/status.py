@@ -109,8 +109,8 @@ def _usd(amount: Decimal | None) -> float | None:
 
 def _summed(counts: Iterable[Mapping[Outcome, int]]) -> dict[str, int]:
     total: Counter[str] = Counter()
-    for each in counts:
-        total.update(each)
+    for of_model in counts:
+        total.update(of_model)
     return dict(sorted(total.items()))
 
 
@@ -239,10 +239,10 @@ LEAST_S = 10.0
 def paced(
     count: Callable[[], RunStatus], clock: Callable[[], float] = time.monotonic
 ) -> Callable[[], RunStatus]:
-    """Return a function that counts a run likewise, with the time left by the last minute's rate.
+    """Return a counter that also estimates the time left, by the rate of the last minute.
 
-    A model without a verdict in that time has no end in sight. A slow model's rate is that of as
-    many minutes as brought ten verdicts.
+    A model without a verdict in that time has no end in sight. For a slow model, as many minutes
+    count as brought ten verdicts.
     """
     counts: deque[tuple[float, dict[str, int]]] = deque()
 
@@ -250,11 +250,10 @@ def paced(
         status = count()
         now_s = clock()
         verdicts = {model.model: model.done + model.replaced for model in status.models}
-        before: Mapping[str, int] = {}
-        if counts:
-            _, before = counts[-1]
+        _, before = counts[-1] if counts else (now_s, verdicts)
+        # A retry plans items again: what was counted before it tells no pace.
         if any(number < before.get(model, 0) for model, number in verdicts.items()):
-            counts.clear()  # a retry plans items again
+            counts.clear()
         counts.append((now_s, verdicts))
         # A rate needs a first count and a last one.
         while len(counts) > 2 and now_s - counts[1][0] >= KEPT_S:

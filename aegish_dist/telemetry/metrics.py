@@ -199,11 +199,12 @@ class TelemetryServer:
     ) -> list[bytes]:
         status, page = self._page(request["REQUEST_METHOD"], request["PATH_INFO"])
         body = page.text.encode()
-        headers = [("Content-Type", page.content_type)]
+        headers = {"Content-Type": page.content_type}
         if len(body) > 1000 and "gzip" in request.get("HTTP_ACCEPT_ENCODING", ""):
             body = gzip.compress(body, 1)
-            headers.append(("Content-Encoding", "gzip"))
-        start_response(status, [*headers, ("Content-Length", str(len(body)))])
+            headers["Content-Encoding"] = "gzip"
+        headers["Content-Length"] = str(len(body))
+        start_response(status, list(headers.items()))
         return [body]
 
     def _page(self, method: str, path: str) -> tuple[str, TelemetryPage]:
