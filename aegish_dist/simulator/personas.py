@@ -99,18 +99,24 @@ _SHELL = r"(?:ba|da|a|k|c|tc|z|po|fi)?sh\b"
 _REST = r"[^;\n]*"
 
 
-def _patterns() -> Iterator[tuple[re.Pattern[str], tuple[Outcome, str]]]:
+Judgement = tuple[Outcome, str]
+
+
+def _patterns() -> Iterator[tuple[re.Pattern[str], Judgement]]:
+    # What is to be blocked comes first: the first pattern that is found decides.
     for action in (Outcome.BLOCK, Outcome.WARN):
         for why, forms in _DATA["rules"][action].items():
-            pattern = "|".join(forms).replace("{shell}", _SHELL).replace("{rest}", _REST)
-            yield re.compile(pattern), (action, why)
+            form = "|".join(forms)
+            form = form.replace("{shell}", _SHELL)
+            form = form.replace("{rest}", _REST)
+            yield re.compile(form), (action, why)
 
 
 _PATTERNS = list(_patterns())
 _HARMLESS = Outcome.ALLOW, "it is a normal operation without lasting effect on security"
 
 
-def judge(command: str) -> tuple[Outcome, str]:
+def judge(command: str) -> Judgement:
     head = command[:JUDGED_CHARS]
     for pattern, judgement in _PATTERNS:
         if pattern.search(head):
