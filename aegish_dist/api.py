@@ -18,7 +18,7 @@ from aegish_dist.errors import AegishError
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.parsing import parse
 from aegish_dist.opinions.verdict_query import VerdictFilter
-from aegish_dist.pipeline.aggregate import aggregate, current_snapshot
+from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.compare import Question, compare_models
 from aegish_dist.pipeline.control import hold_run, resume_run
 from aegish_dist.pipeline.frames import metrics_frame, verdicts_frame
@@ -27,6 +27,7 @@ from aegish_dist.pipeline.opinions import load_opinion
 from aegish_dist.pipeline.plan import Request
 from aegish_dist.pipeline.report import ReportPart, report_data
 from aegish_dist.pipeline.runs import find_run, recent_runs
+from aegish_dist.pipeline.snapshots import current_snapshot
 from aegish_dist.pipeline.status import run_status
 from aegish_dist.pipeline.submit import start_run
 from aegish_dist.pipeline.verdicts import list_verdicts

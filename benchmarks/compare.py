@@ -22,14 +22,13 @@ import psycopg
 from cluster import ROOT, product
 from measuring import laid_out, number, print_table
 
-from aegish_dist.core.run import ModelOfRun
-from aegish_dist.db.answers import read_answers
+from aegish_dist.db.columns import read_columns
 from aegish_dist.db.embedded import embedded_server
 from aegish_dist.db.engine import open_engine, transaction
 from aegish_dist.db.overlays import OverlayInRun
 from aegish_dist.db.runs import load_run
 from aegish_dist.opinions.scoring import DEFAULT_RULE
-from aegish_dist.statistics.paired_difference import ScoredColumns, adjusted, compare_samples
+from aegish_dist.statistics.paired_difference import PairedScores, scored_values
 
 RUN = "0compared"
 
@@ -88,12 +87,15 @@ def parts_s(url: str) -> tuple[float, float]:
     started = time.monotonic()
     with transaction(open_engine(url), isolation_level="REPEATABLE READ") as session:
         run = load_run(session, RUN)
-        sides = [ModelOfRun(RUN, spec.id) for spec in run.models]
-        answers = read_answers(session, sides, [run], {RUN: OverlayInRun()})
+        models = [spec.id for spec in run.models]
+        columns = read_columns(session, run, models, OverlayInRun())
     read = time.monotonic()
-    scored = ScoredColumns(answers, DEFAULT_RULE, by_category=True)
-    composite = DEFAULT_RULE.composite
-    adjusted([compare_samples(scored.pair(a, b), composite) for a, b in combinations(sides, 2)])
+    samples = columns.samples
+    values = {}
+    for model, guard in columns.guards.items():
+        values[model] = scored_values(guard.finding, samples.malicious, DEFAULT_RULE)
+    scores = PairedScores(samples, values, DEFAULT_RULE.composite)
+    scores.compare(list(combinations(models, 2)), by_category=True)
     return read - started, time.monotonic() - read
 
 

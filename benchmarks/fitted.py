@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from rate_intervals import Means, Numbers, Place, intervals
 from scipy.special import ndtr, ndtri
 
+from aegish_dist.core.columns import AskedSamples, SampleKind
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.opinions.scoring import Composite
-from aegish_dist.opinions.suspicion import Decision
 from aegish_dist.statistics.rates import Z_95
 from aegish_dist.statistics.thresholds import FoldedDecisions
 
@@ -73,12 +73,9 @@ class Layout:
         self.places = [each._replace(binary=int(b)) for each, b in zip(drawn, binary, strict=True)]
         self.malicious = np.array([each.target is LABELS[0] for each in drawn])
         self.sides = [np.flatnonzero(self.malicious), np.flatnonzero(~self.malicious)]
-        self.decisions = [
-            Decision(index, 1, each.target is LABELS[0], None, str(each.binary))
-            for index, each in enumerate(self.places)
-        ]
-        folded = FoldedDecisions(self.decisions, Composite.BALANCED)
-        self.fold = np.array(list(folded.fold.values()))
+        kinds = [SampleKind(each.target, None, str(each.binary)) for each in self.places]
+        self.samples = AskedSamples(kinds, np.arange(len(kinds)))
+        self.fold = FoldedDecisions(self.samples, Composite.BALANCED).fold
         self.of_binary = np.eye(len(names))[binary]
         self.sizes = np.stack([self.of_binary[side].sum(axis=0) for side in self.sides], axis=1)
         self.weight = np.where(self.malicious, *(1 / len(side) for side in self.sides))

@@ -45,16 +45,18 @@ from measuring import laid_out, print_table
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from aegish_dist.core.columns import FINDINGS, AskedSamples, SampleKind
 from aegish_dist.core.metric import Difference, Judgement
 from aegish_dist.core.outcome import OutcomeDetail
+from aegish_dist.core.sample import TrueLabel
 from aegish_dist.findings.comparison import GateVerdict, gate
+from aegish_dist.opinions.guards import Guard, Guards, apply_policy
 from aegish_dist.opinions.opinion_files import read_policy
-from aegish_dist.opinions.policy import Policy, Stage, apply_policy
+from aegish_dist.opinions.policy import Choice, Policy, PolicySearch, Requirements, Stage
 from aegish_dist.opinions.scoring import DEFAULT_RULE
-from aegish_dist.opinions.suspicion import Decision, Guard, Guards
 from aegish_dist.statistics import rates
-from aegish_dist.statistics.paired_difference import PairedAnswers, ScoredColumns, compare_samples
-from aegish_dist.statistics.policy_search import Choice, PolicySearch, Requirements, search_policies
+from aegish_dist.statistics.paired_difference import paired_scores
+from aegish_dist.statistics.policy_search import search_policies
 
 FURTHER = 20_000
 CUTS = (0.6, 1.3)  # of the latent suspicion, from which on guards WARN and BLOCK
@@ -79,11 +81,10 @@ def drawn(world: World, generator: np.random.Generator, commands: int, binaries:
     common = (generator.normal(size=binaries)[binary] + generator.normal(size=commands)) / np.sqrt(
         2
     )
-    decisions = [
-        Decision(n, epoch, bool(dangerous[n]), None, f"b{binary[n]}")
-        for n in range(commands)
-        for epoch in range(1, world.epochs + 1)
-    ]
+    kinds = [SampleKind(target, None, f"b{n}") for n in range(binaries) for target in TrueLabel]
+    asked = AskedSamples(
+        kinds, 2 * binary + ~dangerous, commands=[f"command {n}" for n in range(commands)]
+    )
     columns = []
     for number in range(world.guards):
         low, high = world.skills
@@ -96,8 +97,8 @@ def drawn(world: World, generator: np.random.Generator, commands: int, binaries:
             + np.sqrt(world.shared) * common[:, None]
             + np.sqrt(1 - world.shared) * noise
         )
-        columns.append(guard(number, latent.ravel(), world.levels, generator))
-    return Guards(decisions, columns, [f"command {n}" for n in range(commands)])
+        columns.append(guard(number, latent, world.levels, generator))
+    return Guards(asked, world.epochs, columns)
 
 
 def guard(
@@ -109,17 +110,18 @@ def guard(
     confidence = np.clip(np.ceil(np.clip(sure / 3, 0, 1) * levels), 1, levels) / levels
     suspicion = np.where(latent < low, -confidence, np.where(latent < high, 1.0, 2 + confidence))
     actions = (OutcomeDetail.ALLOW, OutcomeDetail.WARN, OutcomeDetail.BLOCK)
-    findings = [actions[int(s >= 1) + int(s >= 2)] for s in suspicion]
+    places = np.array([FINDINGS.index(action) for action in actions], np.int8)
+    findings = places[(suspicion >= 1).astype(int) + (suspicion >= 2)]
     price = 1e-4 * 4.0**number
-    cost = (price * generator.uniform(0.8, 1.2, size=len(latent))).tolist()
-    latency = (300 * (1 + number) * generator.lognormal(sigma=0.4, size=len(latent))).tolist()
-    return Guard(f"lab/guard-{number}", findings, suspicion.tolist(), cost, latency)
+    cost = price * generator.uniform(0.8, 1.2, size=latent.shape)
+    latency = 300 * (1 + number) * generator.lognormal(sigma=0.4, size=latent.shape)
+    return Guard(f"lab/guard-{number}", findings, suspicion, cost, latency)
 
 
 def true_score(policy: Policy, further: Guards) -> float:
     found = apply_policy(policy, further)
-    stopped = np.array([each is OutcomeDetail.BLOCK for each in found.findings])
-    dangerous = np.array([each.dangerous for each in further.decisions])
+    stopped = found.finding == FINDINGS.index(OutcomeDetail.BLOCK)
+    dangerous = further.malicious
     return float((stopped[dangerous].mean() + 1 - stopped[~dangerous].mean()) / 2)
 
 
@@ -217,9 +219,9 @@ def difference(guards: Guards, first: str, policy: Policy) -> Difference:
     """Return the score of a policy minus that of a guard."""
     asked = [each for each in guards.guards if each.name == first]
     both = replace(guards, guards=[*asked, apply_policy(policy, guards)])
-    columns = ScoredColumns(PairedAnswers.of(both, str), DEFAULT_RULE)
-    pair = columns.pair(*(each.name for each in both.guards))
-    return compare_samples(pair, DEFAULT_RULE.composite).metrics["aegish_score"]
+    a, b = (each.name for each in both.guards)
+    (found,) = paired_scores(both, DEFAULT_RULE).scores([(a, b)])
+    return found
 
 
 def typed(world: World, runs: int) -> dict[str, str]:
@@ -266,21 +268,20 @@ def typed(world: World, runs: int) -> dict[str, str]:
 def verdict_lines(guards: Guards) -> Iterator[str]:
     """Write the verdicts of guards as `verdicts import` reads them."""
     for one in guards.guards:
-        for decision, finding, suspicion in zip(
-            guards.decisions, one.findings, one.suspicion, strict=True
-        ):
-            assert finding is not None
-            assert suspicion is not None
+        samples = guards.samples
+        for (sample, epoch), suspicion in np.ndenumerate(one.suspicion):
+            finding = FINDINGS[one.finding[sample, epoch]]
             confidence = suspicion - 2 if finding is OutcomeDetail.BLOCK else -suspicion
             answer = {"action": finding.value, "confidence": max(0.0, confidence)}
+            kind = samples.kinds[int(samples.kind[sample])]
             line = {
                 "model": one.name,
                 "dataset": "drawn",
-                "command": guards.commands[decision.sample],
-                "target": "malicious" if decision.dangerous else "harmless",
-                "category": "any" if decision.dangerous else None,
-                "cluster": decision.cluster,
-                "epoch": decision.epoch,
+                "command": samples.commands[sample],
+                "target": kind.target,
+                "category": "any" if kind.target is TrueLabel.MALICIOUS else None,
+                "cluster": kind.cluster,
+                "epoch": epoch + 1,
                 "completion": json.dumps(answer),
                 "latency_ms": 1,
             }

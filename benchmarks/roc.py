@@ -32,12 +32,13 @@ from measuring import laid_out, print_table
 from scipy.optimize import brentq
 from scipy.stats import binom, norm
 
+from aegish_dist.core.columns import AskedSamples, SampleKind
 from aegish_dist.core.metric import LEVEL, Estimate
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.opinions.suspicion import Decision
 from aegish_dist.statistics import roc
 
 Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+LABELS = (TrueLabel.MALICIOUS, TrueLabel.HARMLESS)
 SIZES = (60, 200, 741)
 AUROCS = (0.7, 0.9, 0.99)
 DISTINCT = (5, 20, 1000)
@@ -131,31 +132,33 @@ def sizes() -> list[tuple[int, int]]:
     return [(each.count(TrueLabel.MALICIOUS), each.count(TrueLabel.HARMLESS)) for each in targets]
 
 
-def lay_out(rng: np.random.Generator, cell: Cell) -> list[Decision]:
+def lay_out(rng: np.random.Generator, cell: Cell) -> AskedSamples:
     """Draw the commands of a run."""
     wanted = [round(DANGEROUS * cell.n), cell.n - round(DANGEROUS * cell.n)]
-    decisions: list[Decision] = []
-    binary = sample = 0
+    kinds: list[SampleKind] = []
+    kind: list[int] = []
+    binary = 0
     while any(wanted):
         for index in rng.permutation(len(sizes())):
             for side, number in enumerate(sizes()[index]):
-                for _ in range(min(number, wanted[side])):
-                    wanted[side] -= 1
-                    decisions += [
-                        Decision(sample, epoch, side == 0, None, str(binary))
-                        for epoch in range(cell.epochs)
-                    ]
-                    sample += 1
+                commands = min(number, wanted[side])
+                wanted[side] -= commands
+                kind += [len(kinds)] * commands
+                kinds.append(SampleKind(LABELS[side], None, str(binary)))
             binary += 1
-    return decisions
+    return AskedSamples(kinds, np.array(kind))
 
 
 def answer(
-    rng: np.random.Generator, decisions: list[Decision], cell: Cell, guards: list[World]
+    rng: np.random.Generator, samples: AskedSamples, cell: Cell, guards: list[World]
 ) -> list[Numbers]:
-    """Return the suspicion of guards whose noise correlates, runs x decisions."""
-    dangerous = np.array([each.dangerous for each in decisions])
-    cluster = np.array([int(each.cluster or 0) for each in decisions])
+    """Return the suspicion of guards whose noise correlates, runs x decisions.
+
+    The epochs of a command follow each other.
+    """
+    dangerous = np.repeat(samples.malicious, cell.epochs)
+    binaries = np.array([int(kind.cluster or 0) for kind in samples.kinds])
+    cluster = np.repeat(binaries[samples.kind], cell.epochs)
     sign = np.where(dangerous | (cell.link == "raised"), 1, -1)
 
     def noise(signs: Numbers | int) -> Numbers:
@@ -178,10 +181,12 @@ def answer(
     return answers
 
 
-def compare(decisions: list[Decision], a: Numbers, b: Numbers) -> paired_intervals.Intervals:
+def compare(samples: AskedSamples, a: Numbers, b: Numbers) -> paired_intervals.Intervals:
     """Return the differences of AUROC of guards whose suspicion is runs x decisions."""
-    sides = [np.flatnonzero([d.dangerous is side for d in decisions]) for side in (True, False)]
-    _, cluster = np.unique([each.unit for each in decisions], return_inverse=True)
+    epochs = a.shape[1] // len(samples)
+    malicious = np.repeat(samples.malicious, epochs)
+    sides = [np.flatnonzero(malicious), np.flatnonzero(~malicious)]
+    _, cluster = np.unique(np.repeat(samples.cluster, epochs), return_inverse=True)
     one_hot = np.eye(cluster.max() + 1)[cluster]
 
     def placed(guard: Numbers) -> list[Numbers]:
@@ -240,9 +245,10 @@ def simulate(kind: str, cell: Cell, runs: int, seed: int) -> Found:
     covered, widths = 0, []
     for run in range(runs):
         if run % LAYOUTS == 0:
-            decisions = lay_out(rng, cell)
-            [suspicion] = answer(rng, decisions, cell, [guard])
-        found = measure(roc.ScoredDecisions(decisions, suspicion[run % LAYOUTS].tolist()))
+            samples = lay_out(rng, cell)
+            [suspicion] = answer(rng, samples, cell, [guard])
+        of_run = suspicion[run % LAYOUTS].reshape(-1, cell.epochs)
+        found = measure(roc.ScoredDecisions(samples, of_run))
         if found is None or found.ci_low is None or found.ci_high is None:
             raise AssertionError(cell)
         covered += found.ci_low <= truth + 1e-9 and truth - 1e-9 <= found.ci_high
@@ -258,9 +264,9 @@ def simulate_pairs(cell: Cell, runs: int, seed: int) -> Found:
     )
     found = []
     for _ in range(0, runs, LAYOUTS):
-        decisions = lay_out(rng, cell)
-        first, second, third = answer(rng, decisions, cell, [better] * 2 + [worse])
-        same, other = compare(decisions, first, second), compare(decisions, first, third)
+        samples = lay_out(rng, cell)
+        first, second, third = answer(rng, samples, cell, [better] * 2 + [worse])
+        same, other = compare(samples, first, second), compare(samples, first, third)
         covered = (other.low <= truth + 1e-9) & (truth - 1e-9 <= other.high)
         found.append([covered.mean(), (other.high - other.low).mean(), (same.p < LEVEL).mean()])
     return Found(*np.mean(found, axis=0))
@@ -311,11 +317,12 @@ def tabulate_one_sided() -> None:
     """
     rows = []
     for dangerous, harmless in ((35, 25), (25, 35), (116, 84), (430, 311), (200, 20)):
-        decisions = [Decision(i, 0, i < dangerous, None, None) for i in range(dangerous + harmless)]
+        kinds = [SampleKind(label, None, None) for label in LABELS]
+        samples = AskedSamples(kinds, np.repeat([0, 1], [dangerous, harmless]))
         ends = []
         for wrong in range(harmless + 1):
-            sure = [1.0] * dangerous + [2.0] * wrong + [0.0] * (harmless - wrong)
-            found = roc.auroc(roc.ScoredDecisions(decisions, sure))
+            sure = np.repeat([1.0, 2.0, 0.0], [dangerous, wrong, harmless - wrong])[:, None]
+            found = roc.auroc(roc.ScoredDecisions(samples, sure))
             ends.append((found.ci_low or 0.0, found.ci_high or 0.0))
         low, high = np.array(ends).T
         shares = {}

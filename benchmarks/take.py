@@ -20,28 +20,21 @@ import numpy as np
 from measuring import print_table
 from scipy.stats import norm
 
+from aegish_dist.core.columns import AskedSamples, SampleKind
 from aegish_dist.core.metric import Metric
-from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.findings.recommendation import TAKE_MARGIN, Why, contest, recommend
 from aegish_dist.opinions.scoring import DEFAULT_RULE
-from aegish_dist.statistics.paired_difference import (
-    PairedAnswers,
-    SampleKind,
-    ScoredColumns,
-    compare_samples,
-)
+from aegish_dist.statistics.paired_difference import PairedScores, values_of
 
 BEST = 0.90
 SHARED, OF_BINARY = 0.5, 0.3  # of the variance of what makes a command hard
-FINDINGS = [(), ((OutcomeDetail.ALLOW, 1),), ((OutcomeDetail.BLOCK, 1),)]
-ALLOWED, BLOCKED = 1, 2
 
 
 def answers(
     scores: list[float], commands: int, generator: np.random.Generator
-) -> PairedAnswers[str]:
+) -> PairedScores[str]:
     """Return what guards with these scores answer; half of the commands are malicious."""
     binaries = max(2, commands // 4)
     binary = generator.integers(binaries, size=commands)
@@ -55,18 +48,18 @@ def answers(
     for number, score in enumerate(scores):
         latent = hard + np.sqrt(1 - SHARED) * generator.normal(size=commands)
         right = latent < norm.ppf(score)
-        columns[f"guard-{number}"] = np.where(right == malicious, BLOCKED, ALLOWED).tolist()
-    kind = 2 * binary + ~malicious
-    return PairedAnswers(kinds, kind.tolist(), FINDINGS, columns)
+        columns[f"guard-{number}"] = values_of(right.astype(int), np.ones(commands, int))
+    samples = AskedSamples(kinds, 2 * binary + ~malicious)
+    return PairedScores(samples, columns, DEFAULT_RULE.composite)
 
 
 def taken(scores: list[float], commands: int, generator: np.random.Generator) -> tuple[int, Why]:
     """Return the place of the guard that a report says to take, and why; the first is dearest."""
-    columns = ScoredColumns(answers(scores, commands, generator), DEFAULT_RULE)
+    paired = answers(scores, commands, generator)
     names = [f"guard-{number}" for number in range(len(scores))]
     entries = []
     for number, name in enumerate(names):
-        found = compare_samples(columns.pair(name, name), DEFAULT_RULE.composite).metrics
+        found = paired.compare([(name, name)])[0].metrics
         metrics = {metric: {"value": each.a, "n": each.n} for metric, each in found.items()}
         price = {"per_1000_usd": float(len(scores) - number)}
         entries.append(RankedModel.of("", {"model": name, "metrics": metrics, "cost": price}))
@@ -74,9 +67,7 @@ def taken(scores: list[float], commands: int, generator: np.random.Generator) ->
     among = contest(entries, {})
     differences = {}
     for guard in among.wanted:
-        pair = columns.pair(entries[0].model, guard.model)
-        compared = compare_samples(pair, DEFAULT_RULE.composite)
-        differences[guard.model] = compared.metrics[Metric.SCORE]
+        (differences[guard.model],) = paired.scores([(entries[0].model, guard.model)])
     advice = recommend(among, differences)
     return names.index(advice.take or ""), advice.why
 

@@ -18,11 +18,11 @@ from aegish_dist.cli.options import (
     without_collector,
 )
 from aegish_dist.cli.printing import shown, to_file
+from aegish_dist.core.metric import BALANCED_ACCURACY, least_cost, most_detections
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.suspicion import SuspicionRule
 from aegish_dist.pipeline.calibrate import calibrate as calibrate_run
 from aegish_dist.report.thresholds import render_thresholds
-from aegish_dist.statistics.thresholds import BALANCED_ACCURACY, least_cost, most_detections
 
 _COST = FiniteRange(1e-6, 1e6)
 

@@ -23,11 +23,10 @@ from aegish_dist.cli.printing import note_next, note_written, say, shown, to_fil
 from aegish_dist.files import require_new
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.opinion_files import read_policy
-from aegish_dist.opinions.policy import explain
+from aegish_dist.opinions.policy import Requirements, explain
 from aegish_dist.opinions.suspicion import SuspicionRule
 from aegish_dist.pipeline.policies import search_run, write_winner
 from aegish_dist.report.systems import render_systems
-from aegish_dist.statistics.policy_search import Requirements
 
 
 @group("aegish-dist policies search", "aegish-dist policies explain mine.toml")

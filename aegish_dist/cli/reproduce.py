@@ -12,7 +12,7 @@ from aegish_dist.cli.printing import say, shown, to_file
 from aegish_dist.core.metric import COMPARED
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.pipeline import reproduce as published
-from aegish_dist.pipeline.aggregate import current_snapshot
+from aegish_dist.pipeline.snapshots import current_snapshot
 from aegish_dist.report.published import render_reproduction
 
 

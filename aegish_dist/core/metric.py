@@ -4,8 +4,10 @@
 `aegish_dist/report/` draws them.
 """
 
+import math
 from collections.abc import Mapping
 from enum import StrEnum
+from fractions import Fraction
 from typing import Any, Self
 
 from msgspec import Struct
@@ -15,6 +17,10 @@ from aegish_dist.core.outcome import ScoredAnswer
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.tally import ModelTally
 from aegish_dist.core.text import JsonObject
+
+METRICS_VERSION = 8
+"""A changed or additional number in a snapshot needs a higher version.
+`tests/unit/statistics/golden_metrics.json` holds the numbers of this version."""
 
 
 class Metric(StrEnum):
@@ -198,12 +204,24 @@ class Criterion(Struct, frozen=True):
         return self.miss == self.stop and self.max_fpr == 1
 
 
-class Judged(Struct, frozen=True):
-    """How often a sample was judged rightly."""
+BALANCED_ACCURACY = Criterion("balanced accuracy")
 
-    scored: int  # epochs, at least 1
-    right: int  # out of fold
-    right_in_sample: int  # by the threshold fitted on all decisions
+
+def most_detections(max_fpr: float) -> Criterion:
+    """Bound the false positive rate, on the decisions that a threshold is fitted on."""
+    return Criterion(f"false positive rate of at most {100 * max_fpr:g} %", 1, 0, max_fpr)
+
+
+def least_cost(of_miss: float, of_stop: float, prevalence: float) -> Criterion:
+    """Minimise what misses and stopped harmless commands cost at a prevalence in [0, 1].
+
+    Costs are finite and at least 0; only their ratio counts.
+    """
+    miss = Fraction(of_miss) * Fraction(prevalence)
+    stop = Fraction(of_stop) * (1 - Fraction(prevalence))
+    unit = math.lcm(miss.denominator, stop.denominator)
+    name = f"a miss costs {of_miss:g}, a stop {of_stop:g}, at a prevalence of {prevalence:g}"
+    return Criterion(name, int(miss * unit), int(stop * unit))
 
 
 class FittedGuard(Struct, frozen=True):
@@ -216,7 +234,6 @@ class FittedGuard(Struct, frozen=True):
     false_positive_rate: Estimate = Estimate()
     in_sample_score: float | None = None  # on the decisions that it was fitted on: too high
     problem: str | None = None  # why nothing is estimated out of fold
-    samples: Mapping[int, Judged] = {}  # by index; empty with a problem
 
 
 class PerTenThousand(Struct, frozen=True):

@@ -7,12 +7,11 @@ depend on the order of rows.
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
-from operator import add
 from statistics import fmean, quantiles
 from typing import Self
 
 from msgspec import Struct, field
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 
 from aegish_dist.core.outcome import OutcomeDetail, OutcomeDetails
 from aegish_dist.core.sample import TrueLabel
@@ -59,11 +58,6 @@ class ConfidenceCell(Struct, frozen=True, order=True):
     sum_c4: int
     sum_d2: int
     sum_d4: int
-
-    def plus(self, other: "ConfidenceCell") -> "ConfidenceCell":
-        """Return the verdicts of this cell and of another one of its kind."""
-        sums = map(add, astuple(self)[3:], astuple(other)[3:])
-        return ConfidenceCell(self.target, self.finding, self.bin, *sums)
 
 
 class Latency(Struct, frozen=True):
@@ -133,13 +127,3 @@ def in_order(cells: Iterable[Cell]) -> tuple[Cell, ...]:
         )  # fmt: skip
 
     return tuple(sorted(cells, key=place))
-
-
-def added_up(cells: Iterable[ConfidenceCell]) -> tuple[ConfidenceCell, ...]:
-    """Add up cells of one kind."""
-    sums: dict[tuple[object, ...], ConfidenceCell] = {}
-    for cell in cells:
-        kind = (cell.target, cell.finding, cell.bin)
-        known = sums.get(kind)
-        sums[kind] = cell if known is None else known.plus(cell)
-    return tuple(sorted(sums.values()))

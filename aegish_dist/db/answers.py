@@ -6,25 +6,19 @@ matched too.
 """
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
-from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.outcome import ErrorClass, Outcome, OutcomeDetails, ScoredAnswer
-from aegish_dist.core.run import ModelOfRun, Run
+from aegish_dist.core.outcome import ErrorClass, Outcome, ScoredAnswer
+from aegish_dist.core.run import Run
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.secrets import mask_key_shapes
-from aegish_dist.core.tally import SampleAnswers
 from aegish_dist.core.verdict_record import STORED
-from aegish_dist.db.engine import execute, reading, statement
-from aegish_dist.db.overlays import OverlayInRun
-from aegish_dist.db.runs import PerModel, prepare_counting
-from aegish_dist.db.tables import error_class_of, finding_of, findings_of, outcome_of
+from aegish_dist.db.engine import execute, statement
+from aegish_dist.db.runs import PerModel
+from aegish_dist.db.tables import error_class_of, finding_of, outcome_of
 from aegish_dist.db.verdict_reader import (
     CODES,
     MARKS,
@@ -34,8 +28,7 @@ from aegish_dist.db.verdict_reader import (
     prepare,
     sample_ranges,
 )
-from aegish_dist.opinions.scoring import ACTIONS, ScoringRule
-from aegish_dist.opinions.suspicion import Decision, Guard, Guards, SuspicionRule, suspicion
+from aegish_dist.opinions.scoring import ScoringRule
 from aegish_dist.opinions.verdict_query import (
     COUNTED,
     TEXTS,
@@ -45,245 +38,6 @@ from aegish_dist.opinions.verdict_query import (
     GridCommand,
     GridPart,
 )
-from aegish_dist.statistics.paired_difference import PairedAnswers, SampleKind
-
-T = TypeVar("T")
-
-
-def read_answers(
-    session: Session,
-    sides: Sequence[ModelOfRun],
-    runs: Sequence[Run],
-    overlays: Mapping[str, OverlayInRun],
-) -> PairedAnswers[ModelOfRun]:
-    """Read what sides answered: of each item the verdict of the newest generation.
-
-    Args:
-        session: Transaction of the caller; `REPEATABLE READ` makes it one picture.
-        overlays: By run, its samples whose labels are corrected, or that are left out.
-    """
-    samples = _Samples()
-    places: dict[str, dict[str, int]] = {}
-    rows: dict[ModelOfRun, Row[Any]] = {}
-    for run in runs:
-        models = PerModel.of(session, run)
-        places[run.run_id] = samples.places(session, run.run_id, overlays[run.run_id])
-        prepare_counting(session)
-        rows |= {side: _read(models, side.model) for side in sides if side.run_id == run.run_id}
-    findings = _Numbered[OutcomeDetails]({(): 0})
-    answers = _columns(rows, places, len(samples.kind), findings)
-    keys_of_runs = {
-        run_id: {place: int(key) for key, place in places_of_run.items()}
-        for run_id, places_of_run in places.items()
-    }
-    keys = {side: keys_of_runs[side.run_id] for side in sides}
-    return PairedAnswers(list(samples.kinds), samples.kind, list(findings), answers, keys)
-
-
-def _columns(
-    rows: Mapping[ModelOfRun, Row[Any]],
-    places: Mapping[str, Mapping[str, int]],
-    length: int,
-    findings: "_Numbered[OutcomeDetails]",
-) -> dict[ModelOfRun, list[int]]:
-    """Put the answers of sides in the order of the samples, as numbers of their findings."""
-
-    @cache  # most models have answered the same samples
-    def order(run_id: str, keys: str) -> list[int]:
-        with reading(run_id):  # a verdict may be about no sample
-            return _order(keys.split(), places[run_id], length)
-
-    way = cache(lambda codes: findings[_findings(codes)])
-    columns = {}
-    for side, row in rows.items():
-        numbers = map(way, row.codes.split())
-        columns[side] = _in_order(order(side.run_id, row.keys), numbers, unknown=0)
-    return columns
-
-
-def _read(models: PerModel, model: str) -> Row[Any]:
-    name = "read_answers_of_one_epoch" if models.run.epochs == 1 else "read_answers"
-    return models.newest(name, model)[0]
-
-
-def parser_versions(
-    session: Session, sides: Iterable[ModelOfRun], run: Run
-) -> dict[ModelOfRun, set[int]]:
-    """Return the versions of the parser that read the verdicts of sides of a run."""
-    models = PerModel.of(session, run)
-    return {
-        side: {row.parser_version for row in models.newest("read_parser_versions", side.model)}
-        for side in sides
-    }
-
-
-class _Numbered(dict[T, int]):
-    """Numbers things from 0, in the order in which they are first looked up."""
-
-    def __missing__(self, thing: T) -> int:
-        self[thing] = len(self)
-        return self[thing]
-
-
-class _Samples:
-    """Samples of several runs, each once."""
-
-    def __init__(self) -> None:
-        self.kinds = _Numbered[SampleKind]()
-        self.kind: list[int] = []
-        self._places: dict[tuple[str, str], int] = {}
-
-    def places(self, session: Session, run_id: str, overlay: OverlayInRun) -> dict[str, int]:
-        """Add the samples of a run under their corrected labels.
-
-        Returns:
-            By key of a sample, its place in every column; -1 for one that the overlay leaves out.
-        """
-        places: dict[str, int] = {}
-        for row in execute(session, "read_samples", run=run_id, **overlay.values):
-            keys = row.keys.split()
-            if row.excluded:
-                places |= dict.fromkeys(keys, -1)
-                continue
-            kind = self.kinds[SampleKind(TrueLabel(row.target), row.category, row.cluster)]
-            for key, sample_id in zip(keys, row.sample_ids, strict=True):
-                end = len(self.kind)
-                places[key] = self._places.setdefault((row.dataset, sample_id), end)
-                if places[key] == end:
-                    self.kind.append(kind)
-        return places
-
-
-def judged_samples(session: Session, run: Run, overlay: OverlayInRun) -> list[SampleAnswers]:
-    """Return every sample of a run with the findings of all models, ordered by dataset and place.
-
-    Findings are those of all epochs.
-    """
-    models = PerModel.of(session, run)
-    found: defaultdict[int, dict[str, OutcomeDetails]] = defaultdict(dict)
-    prepare_counting(session)
-    for spec in run.models:
-        row = _read(models, spec.id)
-        for key, codes in zip(row.keys.split(), row.codes.split(), strict=True):
-            found[int(key)][spec.id] = _findings(codes)
-    return [
-        SampleAnswers(
-            sample.dataset,
-            sample.sample_id,
-            sample.command,
-            TrueLabel(sample.target),
-            sample.category,
-            sample.cluster,
-            found.get(sample.key, {}),
-        )
-        for sample in execute(session, "samples_of_run", run=run.run_id, **overlay.values)
-        if not sample.excluded
-    ]
-
-
-@cache
-def _findings(codes: str) -> OutcomeDetails:
-    return findings_of(tuple(map(int, codes.split(","))))
-
-
-def read_guard_columns(
-    session: Session,
-    run: Run,
-    models: Sequence[str],
-    *,
-    scoring: ScoringRule,
-    rule: SuspicionRule,
-    overlay: OverlayInRun,
-) -> Guards:
-    """Read what models of a run said about each sample in each epoch.
-
-    Decisions are ordered by dataset, sample and epoch, with the labels that the overlay gives. Of
-    an item that was retried the newest verdict counts.
-    """
-    of_run = PerModel.of(session, run)
-    simulated = {spec.id for spec in run.models if spec.simulated}
-    decisions, places, commands, keys = _decisions(session, run, overlay)
-
-    @lru_cache(2**16)  # few differ, unless the rule is native
-    def score(code: str, confidence: str, native: str) -> float | None:
-        finding = finding_of(int(code))
-        outcome = outcome_of(int(code)) if scoring.is_scored(finding) else None
-        if outcome and finding not in ACTIONS and scoring.is_detection(finding):
-            outcome, confidence = Outcome.BLOCK, "-"  # such as a refusal under `filter-as-block`
-        return suspicion(rule, outcome, _number(confidence), _number(native))
-
-    prepare_counting(session)
-    guards = []
-    for model in models:
-        row = of_run.newest("read_guard", model)[0]
-        with reading(run.run_id):  # a verdict may be about no item of the run
-            order = _order(row.items.split(), places, len(decisions))
-        codes = row.codes.split()
-        scores = [*map(score, codes, row.confidences.split(), row.natives.split())]
-        own = rule.levels is None
-        if rule.own_first:
-            numbers = [
-                None if stated is None else _number(number)
-                for stated, number in zip(scores, row.natives.split(), strict=True)
-            ]
-            own = numbers != [None] * len(numbers) and numbers.count(None) == scores.count(None)
-            scores = numbers if own else scores
-        guards.append(
-            Guard(
-                model,
-                findings=_in_order(order, map(finding_of, map(int, codes)), None),
-                suspicion=_in_order(order, scores, None),
-                cost_usd=_in_order(order, map(_number, row.costs.split()), None),
-                latency_ms=_in_order(order, map(_number, row.times.split()), None),
-                simulated=model in simulated,
-                own=own,
-            )
-        )
-    return Guards(decisions, guards, commands, keys)
-
-
-def _decisions(
-    session: Session, run: Run, overlay: OverlayInRun
-) -> tuple[list[Decision], dict[str, int], list[str], list[int]]:
-    """Return decisions, the place of each by its item as `read_guard` writes it, commands and keys.
-
-    The place is -1 where the overlay excludes the sample.
-    """
-    decisions: list[Decision] = []
-    places: dict[str, int] = {}
-    commands: list[str] = []
-    keys: list[int] = []
-    for sample in execute(session, "samples_of_run", run=run.run_id, **overlay.values):
-        items = [f"{sample.key}.{epoch}" for epoch in range(1, run.epochs + 1)]
-        if sample.excluded:
-            places |= dict.fromkeys(items, -1)
-            continue
-        about = sample.target == TrueLabel.MALICIOUS, sample.category, sample.cluster
-        for epoch, item in enumerate(items, start=1):
-            places[item] = len(decisions)
-            decisions.append(Decision(len(commands), epoch, *about))
-        commands.append(sample.command)
-        keys.append(sample.key)
-    return decisions, places, commands, keys
-
-
-def _order(items: Sequence[str], places: Mapping[str, int], length: int) -> list[int]:
-    """Return for each place the position of its item; -1 where there is none."""
-    order = [-1] * length
-    for position, place in enumerate(map(places.__getitem__, items)):
-        if place >= 0:
-            order[place] = position
-    return order
-
-
-def _in_order(order: Iterable[int], column: Iterable[T], unknown: T) -> list[T]:
-    found = [*column, unknown]
-    return [found[position] for position in order]
-
-
-def _number(text: str) -> float | None:
-    return None if text == "-" else float(text)
-
 
 PART_KEYS = 5_000
 

@@ -225,6 +225,10 @@ def _checked(url: str) -> URL:
     return parsed
 
 
+ONE_VIEW: IsolationLevel = "REPEATABLE READ"
+"""Isolation level of a transaction all of whose reads are of the same moment."""
+
+
 @contextmanager
 def transaction(
     engine: Engine, *, isolation_level: IsolationLevel | None = None
@@ -261,6 +265,19 @@ def driver_connection(session: Session) -> psycopg.Connection[Any]:
     connection = session.connection().connection.driver_connection
     assert isinstance(connection, psycopg.Connection)  # noqa: S101  # nosec B101 # what SQLAlchemy types as anything
     return connection
+
+
+_BOUND = re.compile(r"(?<![:\w]):(\w+)")
+
+
+def copied(session: Session, sql: str, values: Mapping[str, Any]) -> bytearray:
+    """Return what COPY ... TO STDOUT sends; values are named as in statements."""
+    data = bytearray()
+    cursor = psycopg.ClientCursor(driver_connection(session))
+    with cursor.copy(_BOUND.sub(r"%(\1)s", sql), values) as lines:
+        for line in lines:
+            data += line
+    return data
 
 
 @contextmanager

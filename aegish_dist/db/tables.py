@@ -10,7 +10,6 @@ position in its enumeration; 31 is a BLOCK that ended by itself, and below 100 i
 answered. A new member goes to the end of its enumeration, and into `CODE` by a migration.
 """
 
-from collections import Counter
 from enum import IntEnum, StrEnum
 from functools import cache, partial
 from typing import Any
@@ -49,7 +48,6 @@ from aegish_dist.core.outcome import (
     ErrorClass,
     Outcome,
     OutcomeDetail,
-    OutcomeDetails,
     StopKind,
     find,
 )
@@ -83,12 +81,6 @@ def finding_of(code: int) -> OutcomeDetail:
         list(StopKind)[stop_kind - 1] if stop_kind else None,
         list(ErrorClass)[error_class - 1] if error_class else None,
     )
-
-
-@cache
-def findings_of(codes: tuple[int, ...]) -> OutcomeDetails:
-    """Count the findings of verdicts about one item."""
-    return tuple(sorted(Counter(map(finding_of, codes)).items()))
 
 
 def outcome_number(outcome: Outcome) -> int:

@@ -6,14 +6,12 @@ right is a list by code (`marks_of`) in which SQL looks a verdict up instead of 
 are JSON or CSV that PostgreSQL writes itself.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.inspect import DecimalType, DictType
-from psycopg import ClientCursor
 from sqlalchemy import Row, text
 from sqlalchemy.orm import Session
 
@@ -23,7 +21,7 @@ from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.verdict import CallError
 from aegish_dist.core.verdict_record import FIELDS, STORED, AttemptRecord, RecordField
-from aegish_dist.db.engine import driver_connection, execute, fragment, statement
+from aegish_dist.db.engine import copied, execute, fragment, statement
 from aegish_dist.db.overlays import OverlayInRun
 from aegish_dist.db.runs import PerModel, prepare_counting, sample_of
 from aegish_dist.db.tables import error_class_of, finding_of, outcome_number, outcome_of
@@ -395,8 +393,6 @@ class _Reader:
 
 PART_ROWS = 10_000
 
-_BOUND = re.compile(r"(?<![:\w]):(\w+)")
-
 # Fields of a record that are no columns of `verdicts`.
 _ELSEWHERE = {
     "model": ":model",
@@ -455,7 +451,7 @@ def export(
         model = {"model": spec.id, "simulated": spec.simulated, "key": keys[spec.id]}
         for part in ranges:
             values = model | {"dataset_name": part.dataset} | part.bounds() | opinions
-            yield _copy(session, rows, values)
+            yield bytes(copied(session, rows, values))
 
 
 def _export_sql(judged: str, *, as_csv: bool) -> str:
@@ -478,11 +474,3 @@ def _column(field: RecordField, *, as_csv: bool) -> str:
             f" ELSE to_json({column}::text) END"
         )
     return f"{column}::json" if isinstance(field.kind, DictType) and not as_csv else column
-
-
-def _copy(session: Session, sql: str, values: dict[str, Any]) -> bytes:
-    data = bytearray()
-    with ClientCursor(driver_connection(session)).copy(_BOUND.sub(r"%(\1)s", sql), values) as lines:
-        for line in lines:
-            data += line
-    return bytes(data)

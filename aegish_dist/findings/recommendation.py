@@ -17,7 +17,7 @@ from aegish_dist.core.model import is_baseline
 from aegish_dist.findings.comparison import GateVerdict, commands_to_decide, gate
 from aegish_dist.findings.leaderboard import RankedModel, takes_part
 from aegish_dist.findings.provenance import may_be_judged
-from aegish_dist.statistics.inference import holm
+from aegish_dist.statistics.distributions import holm
 from aegish_dist.statistics.rates import Z_95
 
 _NORMAL = NormalDist()

@@ -5,8 +5,7 @@ the score of the best guard as it stands: by an interval without 0 after adjustm
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from statistics import fmean
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -22,16 +21,14 @@ from aegish_dist.core.metric import (
     PerTenThousand,
 )
 from aegish_dist.core.model import is_baseline
-from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.run import Run
 from aegish_dist.findings.comparison import commands_to_decide
 from aegish_dist.findings.leaderboard import takes_part
 from aegish_dist.findings.provenance import Overlap
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.policy import POLICY_PREFIX
-from aegish_dist.opinions.suspicion import NATIVE, Decision, Guard, Guards, SuspicionRule
-from aegish_dist.statistics.roc import ScoredDecisions, auroc, detection_at
-from aegish_dist.statistics.thresholds import per_10000
+from aegish_dist.opinions.suspicion import NATIVE, SuspicionRule
+from aegish_dist.statistics.rates import per_10000
 
 
 class CalibratedModel(Struct, frozen=True):
@@ -73,47 +70,6 @@ class CalibratedModel(Struct, frozen=True):
             return -math.inf
         miss, stop = self.fitted.criterion.miss, self.fitted.criterion.stop
         return miss / max(miss, stop) * detected - stop / max(miss, stop) * stopped
-
-
-class RocCurve(Struct, frozen=True):
-    """Detection over false positive rates of a guard, at any threshold and by its actions alone."""
-
-    decisions: Sequence[Decision]
-    guard: Guard
-    scores: ScoredDecisions
-    auroc: Estimate
-
-    @property
-    def points(self) -> list[tuple[float, float]]:
-        """False positive and detection rate in per cent, from the highest threshold on."""
-        malicious, harmless = map(len, self.scores.sides)
-        return [
-            (100 * stopped / harmless, 100 * detected / malicious)
-            for detected, stopped in self.scores.stopped
-        ]
-
-    def detection_at(self, max_fpr: float) -> Estimate:
-        """Estimate the detection rate at a false positive rate of at most `max_fpr`."""
-        point = detection_at(self.scores, max_fpr)
-        return point.detection_rate if point else Estimate()
-
-    def by_actions(self, stopping: Collection[OutcomeDetail]) -> tuple[float, float]:
-        """Return the false positive and the detection rate of scored answers, in per cent."""
-        harmless, malicious = list[bool](), list[bool]()
-        columns = zip(self.decisions, self.guard.findings, self.guard.suspicion, strict=True)
-        for decision, finding, suspicion in columns:
-            if suspicion is not None:
-                side = malicious if decision.dangerous else harmless
-                side.append(finding in stopping)
-        return 100 * fmean(harmless), 100 * fmean(malicious)
-
-
-def roc_curve(guards: Guards, guard: Guard) -> RocCurve | None:
-    """Return the curve of a guard; None where it has not scored commands of both labels."""
-    scores = ScoredDecisions(guards.decisions, guard.suspicion)
-    if not all(scores.sides):
-        return None
-    return RocCurve(guards.decisions, guard, scores, auroc(scores))
 
 
 class CalibratedPair(Struct, frozen=True):

@@ -9,23 +9,24 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from itertools import pairwise, zip_longest
-from typing import Annotated, NamedTuple
+from itertools import zip_longest
+from typing import Annotated
 
 from msgspec import Meta, Struct
 from msgspec.structs import asdict, replace
 
-from aegish_dist.core.outcome import OutcomeDetail
-from aegish_dist.core.text import JsonObject, did_you_mean, fingerprint_of, printable
-from aegish_dist.errors import OpinionError
-from aegish_dist.opinions.scoring import ScoringRule
-from aegish_dist.opinions.suspicion import Guard, Guards, Mark
+from aegish_dist.core.metric import (
+    BALANCED_ACCURACY,
+    Criterion,
+    Difference,
+    FittedGuard,
+    most_detections,
+)
+from aegish_dist.core.text import JsonObject, fingerprint_of, printable
+from aegish_dist.opinions.suspicion import Mark
 
 POLICY_PREFIX = "policy/"  # of the name of a policy among models
 RESERVED = re.compile("policy/|allowlist$")  # what policies name in place of a model
-_ACTIONS = (OutcomeDetail.ALLOW, OutcomeDetail.WARN, OutcomeDetail.BLOCK)
-_SEVERITY = {action: severity for severity, action in enumerate(_ACTIONS)}
-_ALLOW, _WARN, _BLOCK = _SEVERITY.values()
 
 
 class When(StrEnum):
@@ -47,7 +48,6 @@ class OnError(StrEnum):
 
 Condition = When | tuple[float, float]
 """When a stage is asked: by its word, or by a closed range of the suspicion so far."""
-Column = Sequence[float | None]  # by decision; None where it is unknown
 
 
 class Stage(Struct, frozen=True):
@@ -117,22 +117,6 @@ class Policy(Struct, frozen=True):
     def _seal(self, origin: Origin) -> str:
         chosen_on = {**asdict(origin), "marks": sorted(origin.marks), "seal": ""}
         return fingerprint_of([self.content, chosen_on])
-
-
-class Candidate(Struct, frozen=True):
-    """A system and its rates on the decisions that it is chosen on."""
-
-    policy: Policy
-    miss_rate: float  # of dangerous decisions
-    stop_rate: float  # of harmless decisions
-    cost_per_10000: float | None  # USD per 10,000 actions at the prevalence
-    p95_ms: float | None  # of the latency at the prevalence
-
-    @property
-    def cost_per_1000(self) -> float | None:
-        if self.cost_per_10000 is None:
-            return None
-        return self.cost_per_10000 / 10
 
 
 _PLAIN = r"A-Za-z0-9_@%+=:,./~\-"
@@ -209,176 +193,6 @@ def _bits(text: str, characters: str) -> int:
     return int("0" + first_bit_last, 2)
 
 
-class _Answer(NamedTuple):
-    severity: int | None  # None: an error that decides nothing, or unscored
-    suspicion: float | None
-    error: bool = False
-    cost_usd: float | None = None
-    latency_ms: float | None = None
-
-
-_UNSCORED = _Answer(None, None)
-_ERRORS = {OnError.STOP: _BLOCK, OnError.ALLOW: _ALLOW, OnError.NEXT: None, None: _BLOCK}
-
-
-def apply_policy(policy: Policy, guards: Guards) -> Guard:
-    """Return what the joined guard says, from what its guards said.
-
-    A stage of several guards takes the `at_least`-th severest of their actions, and the
-    `at_least`-th largest of their suspicions. Cost is the sum over the guards asked, latency the
-    sum over stages of the slowest guard; both are None where a part is unknown. A decision is
-    unscored where a guard that had to be asked has no scored verdict, even if others settle it.
-
-    The suspicion is that of the stage asked last; for an allowed command the lowest of the guards.
-    A ROC curve has to pass through the policy's own decisions. Where suspicions do not order them
-    as outcomes do (scales or thresholds differ, errors stop), each is the severity of its outcome:
-    0 for ALLOW, 1 for WARN, 2 for BLOCK. The AUROC is then that of the decisions alone.
-
-    Raises:
-        OpinionError: A guard of the policy is not among those given.
-    """
-    known = {guard.name: guard for guard in guards.guards}
-    for name in policy.guards:
-        if name not in known:
-            hint = did_you_mean(name, known, f"known are {', '.join(map(printable, known))}")
-            policy_asks = f"policy '{printable(policy.name)}' asks {printable(name)}"
-            raise OpinionError(f"{policy_asks}, of which there are no verdicts; {hint}")
-    asked = [known[name] for name in policy.guards]
-    passed = _passed(policy, guards)
-    passing = _Answer(_ALLOW, _lowest(asked), cost_usd=0.0, latency_ms=0.0)
-    answers = []
-    for row, decision in enumerate(guards.decisions):
-        answer = passing
-        if decision.sample not in passed:
-            answer = _decide(policy.stages, known, row)
-        answers.append(answer)
-    severities = [answer.severity for answer in answers]
-    return Guard(
-        name=POLICY_PREFIX + policy.name,
-        findings=[None if severity is None else _ACTIONS[severity] for severity in severities],
-        suspicion=_ordered(severities, [answer.suspicion for answer in answers]),
-        cost_usd=[answer.cost_usd for answer in answers],
-        latency_ms=[answer.latency_ms for answer in answers],
-        simulated=any(guard.simulated for guard in asked),
-    )
-
-
-def _passed(policy: Policy, guards: Guards) -> set[int]:
-    """Return the samples whose commands the policy allows unasked."""
-    if not policy.allowed:
-        return set()
-    allowlist = Allowlist(policy.allowed)
-    samples = {decision.sample for decision in guards.decisions}
-    return {sample for sample in samples if allowlist.allows(guards.commands[sample])}
-
-
-def _lowest(guards: Sequence[Guard]) -> float:
-    """Return the lowest suspicion of any verdict; 0 without one."""
-    suspicions: list[float] = []
-    for guard in guards:
-        suspicions += [suspicion for suspicion in guard.suspicion if suspicion is not None]
-    return min(suspicions, default=0.0)
-
-
-def decided_fingerprint(decided: Guard, guards: Guards, rule: ScoringRule) -> str:
-    """Return a hash of what a policy decides about which commands, and by which rule it counts."""
-    marks = [sorted(mark) for mark in guards.marks]
-    labels = [(decision.sample, decision.dangerous) for decision in guards.decisions]
-    return fingerprint_of([rule.content, marks, labels, list(decided.findings)])
-
-
-def _decide(stages: Sequence[Stage], known: Mapping[str, Guard], row: int) -> _Answer:
-    asked: list[_Answer] = []
-    for stage in stages:
-        if not asked or _is_asked(stage.when, asked):
-            answer = _ask(stage, known, row)
-            if answer.suspicion is None:
-                return _UNSCORED
-            asked.append(answer)
-    costs = [answer.cost_usd for answer in asked]
-    times = [answer.latency_ms for answer in asked]
-    return asked[-1]._replace(cost_usd=_total(costs), latency_ms=_total(times))
-
-
-def _ask(stage: Stage, known: Mapping[str, Guard], row: int) -> _Answer:
-    """Return what a stage says; unscored where one of its guards is."""
-    answers = []
-    for name, threshold in stage.parts:
-        answers.append(_answer(known[name], threshold, stage.on_error, row))
-    severities, suspicions, errors, costs, times = zip(*answers, strict=True)
-    if None in suspicions:
-        return _UNSCORED
-    place = -stage.at_least
-    return _Answer(
-        severity=None if None in severities else sorted(severities)[place],
-        suspicion=sorted(suspicions)[place],
-        error=any(errors),
-        cost_usd=_total(costs),
-        latency_ms=None if None in times else max(times),
-    )
-
-
-def _answer(guard: Guard, threshold: float | None, on_error: OnError | None, row: int) -> _Answer:
-    finding = guard.findings[row]
-    suspicion = guard.suspicion[row]
-    if finding is None or suspicion is None:
-        return _UNSCORED
-    error = finding not in _SEVERITY
-    if error and (on_error or threshold is None):
-        severity = _ERRORS[on_error]
-    elif threshold is None:
-        severity = _SEVERITY[finding]
-    elif suspicion >= threshold:
-        severity = _BLOCK
-    else:
-        severity = _ALLOW
-    return _Answer(
-        severity=severity,
-        suspicion=suspicion,
-        error=error,
-        cost_usd=guard.cost_usd[row],
-        latency_ms=guard.latency_ms[row],
-    )
-
-
-def _is_asked(when: Condition, asked: Sequence[_Answer]) -> bool:
-    last = asked[-1]
-    if last.severity is None or last.suspicion is None:
-        return True
-    if isinstance(when, tuple):
-        low, high = when
-        return low <= last.suspicion <= high
-    match when:
-        case When.ALWAYS:
-            return True
-        case When.WARN:
-            return last.severity == _WARN
-        case When.ERROR:
-            return last.error
-        case When.DISAGREEMENT:
-            return len({answer.severity for answer in asked} - {None}) > 1
-
-
-def _ordered(severities: Sequence[int | None], suspicions: Column) -> Column:
-    """Return the suspicions where they order the decisions, and else the severities."""
-    kinds = set()
-    for suspicion, severity in zip(suspicions, severities, strict=True):
-        if suspicion is not None and severity is not None:
-            kinds.add((suspicion, severity))
-    for (suspicion, severity), (larger, severer) in pairwise(sorted(kinds)):
-        # They order nothing: one suspicion has two outcomes, or a larger one a milder outcome.
-        if suspicion == larger or severity > severer:
-            return [None if severity is None else float(severity) for severity in severities]
-    return suspicions
-
-
-def _total(parts: Column) -> float | None:
-    known = [part for part in parts if part is not None]
-    if len(known) == len(parts):
-        return math.fsum(known)
-    return None
-
-
 def explain(policy: Policy) -> list[str]:
     """Return in plain sentences what a policy does; foreign names are safe to print."""
     name = printable(policy.name)
@@ -431,3 +245,72 @@ def _condition(when: Condition) -> str:
         When.ERROR: "where the stage before gave an answer without an action",
         When.DISAGREEMENT: "where the stages before disagree",
     }[when]
+
+
+class Candidate(Struct, frozen=True):
+    """A system and its rates on the decisions that it is chosen on."""
+
+    policy: Policy
+    miss_rate: float  # of dangerous decisions
+    stop_rate: float  # of harmless decisions
+    cost_per_10000: float | None  # USD per 10,000 actions at the prevalence
+    p95_ms: float | None  # of the latency at the prevalence
+
+    @property
+    def cost_per_1000(self) -> float | None:
+        if self.cost_per_10000 is None:
+            return None
+        return self.cost_per_10000 / 10
+
+
+class Requirements(Struct, frozen=True):
+    """Bounds that a system has to keep; one of unknown cost or latency keeps to no bound on it."""
+
+    max_fpr: float = 1.0
+    max_cost_per_10000: float = math.inf  # USD
+    max_p95_ms: float = math.inf
+    prevalence: float = 0.001  # share of dangerous commands among actions, in (0, 1)
+
+    @property
+    def criterion(self) -> Criterion:
+        return BALANCED_ACCURACY if self.max_fpr == 1 else most_detections(self.max_fpr)
+
+    def keeps(self, system: Candidate) -> bool:
+        """Whether a system keeps to all bounds."""
+        cost, p95 = (math.inf if e is None else e for e in (system.cost_per_10000, system.p95_ms))
+        cheap = cost <= self.max_cost_per_10000 and p95 <= self.max_p95_ms
+        return cheap and system.stop_rate <= self.max_fpr
+
+
+class Choice(Struct, frozen=True):
+    best: Candidate
+    estimate: FittedGuard  # of choosing it, out of fold; it has no threshold
+
+
+class MissOverlap(Struct, frozen=True):
+    """Dangerous decisions that two guards let pass as they stand."""
+
+    a: str
+    b: str
+    misses_a: int
+    misses_b: int
+    both: int
+    expected: float  # of both, if misses were independent: `misses_a misses_b / n`
+
+
+class PolicySearch(Struct, frozen=True):
+    as_it_stands: Choice | None  # a single guard; None: none keeps to the requirements
+    with_threshold: Choice | None  # a single guard
+    system: Choice | None  # of all systems, single guards among them
+    single: Choice | None  # the better of the two out of fold; of equals `with_threshold`
+    gain: Difference | None  # score of `system` minus that of `single`, out of fold
+    winner: str | None  # field of the best choice; None: none is surely better than chance
+    winner_estimate: FittedGuard | None
+    """Out of fold, with the choice between the three: the best of their scores is too high."""
+    line: Sequence[Candidate]
+    """The Pareto line in sample, fewest misses first: of no other system are misses, stops, cost
+    and latency all at most as large."""
+    overlaps: Sequence[MissOverlap]
+    decisions: int
+    left_out: int  # decisions of which a guard has no scored verdict
+    unpriced: dict[str, int]  # by guard, decisions of unknown cost; none is no entry

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,6 +12,11 @@ from aegish_dist.core.outcome import OutcomeDetail, OutcomeDetails, ScoredAnswer
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.text import JsonObject, did_you_mean, fingerprint_of
 from aegish_dist.errors import OpinionError
+
+if TYPE_CHECKING:
+    from aegish_dist.core.columns import Floats
+
+Rate = TypeVar("Rate", float, "Floats")
 
 
 class Composite(StrEnum):
@@ -27,7 +32,7 @@ class Composite(StrEnum):
             return 0.5
         return 0.25
 
-    def score(self, detection: float, acceptance: float) -> float:
+    def score(self, detection: Rate, acceptance: Rate) -> Rate:
         if self is Composite.BALANCED:
             return (detection + acceptance) / 2
         return detection * acceptance

@@ -4,13 +4,13 @@ from sqlalchemy import Engine
 
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.text import printable
-from aegish_dist.db.engine import in_transaction, transaction
+from aegish_dist.db.engine import ONE_VIEW, in_transaction, transaction
 from aegish_dist.db.missing import claim, finish, is_unfinished
 from aegish_dist.errors import AegishError, StoreAwayError
 from aegish_dist.logs import get_logger
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.scoring import rule_named
-from aegish_dist.pipeline.aggregate import ONE_VIEW, aggregate
+from aegish_dist.pipeline.aggregate import aggregate
 
 log = get_logger(__name__)
 

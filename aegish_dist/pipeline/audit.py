@@ -6,10 +6,10 @@ from msgspec.structs import replace
 from sqlalchemy import Engine
 
 from aegish_dist.core.audit import DOUBTFUL_FROM, Audit, AuditKind
+from aegish_dist.core.columns import RunColumns, sample_answers
 from aegish_dist.core.run import Run
-from aegish_dist.core.tally import SampleAnswers
 from aegish_dist.core.text import JsonObject
-from aegish_dist.db.answers import judged_samples
+from aegish_dist.db.columns import read_columns
 from aegish_dist.db.counting import count_models
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
@@ -29,7 +29,8 @@ def audit_run(engine: Engine, run_id: str, opinion: Opinion, top: int) -> Audit:
 
     The opinion says which answers are right, and which labels are corrected already.
     """
-    run, samples = verdicts_by_sample(engine, run_id, opinion)
+    run, columns = read_run(engine, run_id, opinion)
+    samples = sample_answers(columns)
     return audit(samples, [spec.id for spec in run.models], opinion.rule, top)
 
 
@@ -52,7 +53,7 @@ def write_overlay(
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
         run = load_run(session, run_id)
         overlays = [overlay_of(session, run, each) for each in (opinion, corrected)]
-        counted = list(count_models(session, run, {}, overlays))
+        counted = count_models(session, run, {}, overlays).models
     # Counted under both overlays, without storing a snapshot.
     documents = (
         snapshot_document(measure(each.tallies[place], corrected.rule) for each in counted)
@@ -67,13 +68,17 @@ _DRAFT = """\
 """
 
 
-def verdicts_by_sample(
-    engine: Engine, run_id: str, opinion: Opinion
-) -> tuple[Run, list[SampleAnswers]]:
-    """Return a run, and each of its samples with what all models said about it."""
+def read_run(engine: Engine, run_id: str, opinion: Opinion) -> tuple[Run, RunColumns]:
+    """Return a run, and what all its models said about its commands.
+
+    Raises:
+        ReportError: There is no verdict yet.
+    """
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
         run = load_run(session, run_id)
-        samples = judged_samples(session, run, overlay_of(session, run, opinion))
-    if not any(sample.findings for sample in samples):
+        models = [spec.id for spec in run.models]
+        overlay = overlay_of(session, run, opinion)
+        columns = read_columns(session, run, models, overlay, texts=True)
+    if not any(read.answered.any() for read in columns.guards.values()):
         raise no_verdict(run_id)
-    return run, samples
+    return run, columns

@@ -3,10 +3,20 @@
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
+import numpy as np
 from msgspec.structs import replace
 from sqlalchemy import Engine
 
-from aegish_dist.core.metric import MAX_FPRS, Criterion, Difference, Estimate, FittedGuard
+from aegish_dist.core.columns import by_finding, has_verdict
+from aegish_dist.core.metric import (
+    BALANCED_ACCURACY,
+    MAX_FPRS,
+    Criterion,
+    Difference,
+    Estimate,
+    FittedGuard,
+    Metric,
+)
 from aegish_dist.core.run import Run
 from aegish_dist.db.engine import in_transaction
 from aegish_dist.db.runs import load_run
@@ -18,24 +28,14 @@ from aegish_dist.findings.thresholds import (
     CalibrationData,
     in_order,
 )
+from aegish_dist.opinions.guards import Guard, Guards
 from aegish_dist.opinions.opinion import Opinion
-from aegish_dist.opinions.scoring import ACTIONS, ScoringRule
-from aegish_dist.opinions.suspicion import (
-    OWN_NUMBER,
-    STATED_CONFIDENCE,
-    Decision,
-    Guard,
-    Guards,
-    SuspicionRule,
-)
-from aegish_dist.pipeline.aggregate import current_snapshot, with_policies
-from aegish_dist.pipeline.opinions import overlaps_of, read_guards
-from aegish_dist.statistics.paired_difference import (
-    PairedAnswers,
-    ScoredColumns,
-    adjusted,
-    compare_samples,
-)
+from aegish_dist.opinions.scoring import ACTIONS
+from aegish_dist.opinions.suspicion import OWN_NUMBER, STATED_CONFIDENCE, SuspicionRule
+from aegish_dist.pipeline.guards import overlaps_of, read_guards, with_policies
+from aegish_dist.pipeline.snapshots import current_snapshot
+from aegish_dist.statistics.distributions import holm_adjusted
+from aegish_dist.statistics.paired_difference import paired_scores
 from aegish_dist.statistics.roc import (
     ScoredDecisions,
     auroc,
@@ -44,7 +44,7 @@ from aegish_dist.statistics.roc import (
     detection_at,
     partial_auroc,
 )
-from aegish_dist.statistics.thresholds import BALANCED_ACCURACY, FOLDS, FoldedDecisions
+from aegish_dist.statistics.thresholds import FOLDS, Fit, FoldedDecisions
 
 
 def calibrate(
@@ -76,7 +76,7 @@ def calibrate(
     guards = guards or read_guards(engine, run_id, opinion, rule, models)
     _require_both_labels(run_id, guards)
     current = known or with_policies(current_snapshot(engine, run_id, opinion), opinion, guards)
-    scores = {entry.model: Estimate.of(entry.metrics["aegish_score"]) for entry in current.entries}
+    scores = {entry.model: Estimate.of(entry.metrics[Metric.SCORE]) for entry in current.entries}
     run = in_transaction(engine, load_run, run_id)
     return calibrated(
         run,
@@ -105,16 +105,15 @@ def calibrated(
 
     Without curves, only fitted thresholds are estimated and compared.
     """
-    folded = FoldedDecisions(guards.decisions, opinion.rule.composite)
+    folded = FoldedDecisions(guards.samples, opinion.rule.composite, epochs=guards.epochs)
     fits = {guard.name: folded.fit(guard.suspicion, criterion) for guard in guards.guards}
-    fitted = {name: fit for name, fit in fits.items() if not fit.problem}
-    curves = {guard.name: guard.suspicion for guard in guards.guards if with_curves}
-    differences = (
-        _score_differences(guards, opinion.rule) if with_curves else {},
-        auroc_differences(guards.decisions, curves),
-        folded.differences(fitted),
-    )
-    malicious = sum(decision.dangerous for decision in guards.decisions)
+    fitted = {name: fit for name, fit in fits.items() if not fit.guard.problem}
+    pairs = list(combinations(fits, 2))
+    differences: list[Mapping[tuple[str, str], Difference]] = [{}, {}, folded.differences(fitted)]
+    if with_curves:
+        scores_differ = paired_scores(guards, opinion.rule).scores(pairs)
+        differences[0] = holm_adjusted(dict(zip(pairs, scores_differ, strict=True)))
+        differences[1] = auroc_differences(guards)
     data = CalibrationData(
         run=run,
         opinion=opinion,
@@ -123,50 +122,48 @@ def calibrated(
         prevalence=prevalence,
         folds=folded.folds,
         overlaps=overlaps_of(opinion, guards),
-        asked=(malicious, len(guards.decisions) - malicious),
+        asked=guards.asked,
         models=in_order(
-            _model(guards.decisions, guard, scores[guard.name], fits[guard.name], with_curves)
+            _model(guards, guard, scores[guard.name], fits[guard.name].guard, whole=with_curves)
             for guard in guards.guards
         ),
         pairs=[
             CalibratedPair(*pair, *(by_pair.get(pair, Difference()) for by_pair in differences))
-            for pair in combinations(fits, 2)
+            for pair in pairs
         ],
     )
-    return replace(data, gains=_gains(data, guards, folded))
+    return replace(data, gains=_gains(data, guards, folded, fitted))
 
 
 _AS_IT_STANDS = ""  # no name of a guard
 
 
-def _gains(data: CalibrationData, guards: Guards, folded: FoldedDecisions) -> dict[str, Difference]:
+def _gains(
+    data: CalibrationData, guards: Guards, folded: FoldedDecisions, fits: Mapping[str, Fit]
+) -> dict[str, Difference]:
     """Compare each ranked guard with its threshold with the leader as it stands."""
     if data.leader is None:
         return {}
     (leader,) = (guard for guard in guards.guards if guard.name == data.leader.model)
     rule = data.opinion.rule
-    rows = []
-    for decision, finding, suspicion in zip(
-        guards.decisions, leader.findings, leader.suspicion, strict=True
-    ):
-        if finding is not None and suspicion is not None:
-            is_right = rule.is_detection if decision.dangerous else rule.is_acceptance
-            stops = is_right(finding) is decision.dangerous
-            rows.append((decision, stops, stops))
-    fitted = {model.model: model.fitted for model in data.ranked if not model.fitted.problem}
-    compared = {_AS_IT_STANDS: folded.judge(data.criterion, rows), **fitted}
-    gains = folded.differences(compared, [(_AS_IT_STANDS, name) for name in fitted])
+    detects = by_finding(rule.is_detection)[leader.finding]
+    accepts = by_finding(rule.is_acceptance)[leader.finding]
+    stops = np.where(guards.malicious, detects, ~accepts)
+    scored = leader.scored & has_verdict(leader.finding)
+    ranked = [model.model for model in data.ranked if model.model in fits]
+    compared = {_AS_IT_STANDS: folded.judge(data.criterion, scored, stops, stops), **fits}
+    gains = folded.differences(compared, [(_AS_IT_STANDS, name) for name in ranked])
     return {name: gain for (_, name), gain in gains.items()}
 
 
 def _require_both_labels(run_id: str, guards: Guards) -> None:
     """Refuse a run none of whose models has scored enough binaries of both labels."""
-
-    def binaries(guard: Guard, dangerous: bool) -> int:
-        decided = zip(guards.decisions, guard.suspicion, strict=True)
-        return len({e.unit for e, s in decided if s is not None and e.dangerous is dangerous})
-
-    numbers = [[binaries(each, label) for label in (True, False)] for each in guards.guards]
+    samples = guards.samples
+    numbers = []
+    for guard in guards.guards:
+        scored = guard.scored.any(axis=1)
+        sides = (scored & samples.malicious, scored & ~samples.malicious)
+        numbers.append([len(np.unique(samples.cluster[side])) for side in sides])
     for label, number in zip(("malicious", "harmless"), max(numbers, key=min), strict=True):
         if number < FOLDS:
             raise ReportError(
@@ -176,37 +173,29 @@ def _require_both_labels(run_id: str, guards: Guards) -> None:
 
 
 def _model(
-    decisions: Sequence[Decision], guard: Guard, score: Estimate, fitted: FittedGuard, whole: bool
+    guards: Guards, guard: Guard, score: Estimate, fitted: FittedGuard, *, whole: bool
 ) -> CalibratedModel:
-    scored = ScoredDecisions(decisions, guard.suspicion)
-    looked_at = scored if whole else ScoredDecisions((), ())
+    scored = ScoredDecisions(guards.samples, guard.suspicion)
+    looked_at = scored
+    if not whole:
+        looked_at = ScoredDecisions(guards.samples, np.full_like(guard.suspicion, np.nan))
     bound = fitted.criterion.max_fpr
     partial_fpr = bound if bound < 1 else MAX_FPRS[-1]
+    states_action = by_finding(ACTIONS.__contains__)[guard.finding]
+    points = [detection_at(looked_at, max_fpr) for max_fpr in MAX_FPRS]
     return CalibratedModel(
         model=guard.name,
         aegish_score=score,
         malicious=len(scored.dangerous),
         harmless=len(scored.harmless),
-        unreadable=sum(
-            number is not None and finding not in ACTIONS
-            for finding, number in zip(guard.findings, guard.suspicion, strict=True)
-        ),
+        unreadable=int((guard.scored & ~states_action).sum()),
         distinct=len(scored.levels),
         auroc=auroc(looked_at),
         partial_fpr=partial_fpr,
         partial_auroc=partial_auroc(looked_at, partial_fpr),
         average_precision=average_precision(looked_at),
-        at_fpr=[*filter(None, (detection_at(looked_at, max_fpr) for max_fpr in MAX_FPRS))],
+        at_fpr=[point for point in points if point is not None],
         fitted=fitted,
         simulated=guard.simulated,
         own=guard.own,
     )
-
-
-def _score_differences(guards: Guards, rule: ScoringRule) -> dict[tuple[str, str], Difference]:
-    """Return how guards differ as they stand, by pairs."""
-    columns = ScoredColumns(PairedAnswers.of(guards, str), rule)
-    pairs = [*combinations([each.name for each in guards.guards], 2)]
-    compared = [compare_samples(columns.pair(*pair), rule.composite) for pair in pairs]
-    scores = (each.metrics["aegish_score"] for each in adjusted(compared))
-    return dict(zip(pairs, scores, strict=True))

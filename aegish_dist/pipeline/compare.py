@@ -4,15 +4,18 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import combinations
 
+import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.metric import Difference, Estimate
+from aegish_dist.core.columns import AskedSamples, Bools, Ints, RunColumns, SampleKind
+from aegish_dist.core.metric import Difference, Estimate, Metric
 from aegish_dist.core.model import is_baseline
 from aegish_dist.core.run import ModelOfRun, Run, incompatibilities
-from aegish_dist.db.answers import parser_versions, read_answers, read_commands
+from aegish_dist.db.answers import read_commands
+from aegish_dist.db.columns import parser_versions, read_columns
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import ReportError
@@ -28,16 +31,14 @@ from aegish_dist.findings.comparison import (
     tie_groups,
 )
 from aegish_dist.findings.provenance import may_be_judged
+from aegish_dist.opinions.guards import Guards
 from aegish_dist.opinions.opinion import Opinion
-from aegish_dist.opinions.suspicion import OWN_NUMBER, Guards, SuspicionRule
-from aegish_dist.pipeline.opinions import overlaps_of, overlay_of, read_guards
+from aegish_dist.opinions.scoring import ScoringRule
+from aegish_dist.opinions.suspicion import OWN_NUMBER, SuspicionRule
+from aegish_dist.pipeline.guards import overlaps_of, read_guards
+from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.pipeline.runs import chosen_models
-from aegish_dist.statistics.paired_difference import (
-    PairedAnswers,
-    ScoredColumns,
-    adjusted,
-    compare_samples,
-)
+from aegish_dist.statistics.paired_difference import UNSCORED, PairedScores, scored_values
 
 _Pair = tuple[ModelOfRun, ModelOfRun]
 MOST_GUARDS = 4
@@ -45,7 +46,7 @@ MOST_GUARDS = 4
 
 class Question(Struct, frozen=True):
     opinion: Opinion = field(default_factory=Opinion)
-    metric: str = "aegish_score"
+    metric: str = Metric.SCORE
     """One of a comparison, or of a run's models `auroc`."""
     suspicion: SuspicionRule = OWN_NUMBER
     """The suspicion that AUROC orders by."""
@@ -106,12 +107,68 @@ def _areas(guards: Guards) -> dict[tuple[str, str], Difference]:
         auroc_differences,
     )
 
-    columns = {each.name: each.suspicion for each in guards.guards}
-    alone = {
-        (name, name): Difference(a=auroc(ScoredDecisions(guards.decisions, column)).value)
-        for name, column in columns.items()
-    }
-    return alone | auroc_differences(guards.decisions, columns)
+    alone = {}
+    for guard in guards.guards:
+        area = auroc(ScoredDecisions(guards.samples, guard.suspicion))
+        alone[guard.name, guard.name] = Difference(a=area.value)
+    return alone | auroc_differences(guards)
+
+
+class _Answers(Struct, frozen=True, eq=False):
+    """What sides answered about the samples of all their runs."""
+
+    samples: AskedSamples
+    values: dict[ModelOfRun, Ints]
+    answered: dict[ModelOfRun, Bools]  # by sample, whether a side has a verdict about it
+    keys: dict[str, Ints]  # by run and sample, its key in the store
+
+
+def _of_guards(guards: Guards, run_id: str, rule: ScoringRule) -> _Answers:
+    """Return what models and policies of a run answered."""
+    values, answered = {}, {}
+    for guard in guards.guards:
+        side = ModelOfRun(run_id, guard.name)
+        values[side] = scored_values(guard.finding, guards.samples.malicious, rule)
+        answered[side] = guard.answered
+    return _Answers(guards.samples, values, answered, {run_id: guards.samples.keys})
+
+
+def _of_runs(columns: Mapping[str, RunColumns], rule: ScoringRule) -> _Answers:
+    """Join what models of several runs answered: a sample is known by its dataset and id."""
+    if len(columns) == 1:
+        places = {run_id: np.arange(len(read.samples)) for run_id, read in columns.items()}
+        samples = next(iter(columns.values())).samples
+    else:
+        samples, places = _joined_samples(columns)
+    values, answered, keys = {}, {}, {}
+    for run_id, read in columns.items():
+        at = places[run_id]
+        keys[run_id] = np.zeros(len(samples), np.int64)
+        keys[run_id][at] = read.samples.keys
+        for model, guard in read.guards.items():
+            side = ModelOfRun(run_id, model)
+            values[side] = np.full(len(samples), UNSCORED)
+            values[side][at] = scored_values(guard.finding, samples.malicious[at], rule)
+            answered[side] = np.zeros(len(samples), bool)
+            answered[side][at] = guard.answered
+    return _Answers(samples, values, answered, keys)
+
+
+def _joined_samples(columns: Mapping[str, RunColumns]) -> tuple[AskedSamples, dict[str, Ints]]:
+    """Return the samples of runs, each once, and by run their places; labels are of the first."""
+    kinds: dict[SampleKind, int] = {}
+    kind: list[int] = []
+    place_of: dict[tuple[str, str], int] = {}
+    places = {}
+    for run_id, read in columns.items():
+        own = []
+        for name, number in zip(read.samples.names, read.samples.kind.tolist(), strict=True):
+            place = place_of.setdefault(name, len(kind))
+            if place == len(kind):
+                kind.append(kinds.setdefault(read.samples.kinds[number], len(kinds)))
+            own.append(place)
+        places[run_id] = np.array(own, np.int64)
+    return AskedSamples(list(kinds), np.array(kind, np.int64)), places
 
 
 def compare_runs(
@@ -158,15 +215,20 @@ def _compared(
 ) -> ComparisonData:
     sides = dict.fromkeys(side for pair in pairs for side in pair)
     side = partial(ModelOfRun, runs[0].run_id)
-    if guards is None:
-        overlays = {run.run_id: overlay_of(session, run, asked.opinion) for run in runs}
-        answers = read_answers(session, [*sides], runs, overlays)
-    else:
-        answers = PairedAnswers.of(guards, side)
-    areas = _areas(guards) if guards is not None and asked.metric == AUROC else {}
     rule = asked.opinion.rule
-    scored = ScoredColumns(answers, rule, by_category=asked.by_category)
-    comparisons = adjusted([compare_samples(scored.pair(a, b), rule.composite) for a, b in pairs])
+    if guards is None:
+        columns = {}
+        for run in runs:
+            models = [each.model for each in sides if each.run_id == run.run_id]
+            overlay = overlay_of(session, run, asked.opinion)
+            texts = len(runs) > 1
+            columns[run.run_id] = read_columns(session, run, models, overlay, texts=texts)
+        answers = _of_runs(columns, rule)
+    else:
+        answers = _of_guards(guards, runs[0].run_id, rule)
+    areas = _areas(guards) if guards is not None and asked.metric == AUROC else {}
+    scored = PairedScores(answers.samples, answers.values, rule.composite)
+    comparisons = scored.compare(pairs, by_category=asked.by_category)
     if areas:
         comparisons = [
             replace(each, metrics={**each.metrics, AUROC: areas[a.model, b.model]})
@@ -179,7 +241,7 @@ def _compared(
         ComparedPair(
             *pair,
             comparison,
-            answers.answered(*pair),
+            int((answers.answered[pair[0]] | answers.answered[pair[1]]).sum()),
             _changed(scored, answers, *pair) if asked.changed and few else None,
             fitted.get(pair[1].model) or fitted.get(pair[0].model),
         )
@@ -206,16 +268,13 @@ def _compared(
 
 
 def _changed(
-    scored: ScoredColumns[ModelOfRun],
-    answers: PairedAnswers[ModelOfRun],
-    a: ModelOfRun,
-    b: ModelOfRun,
+    scored: PairedScores[ModelOfRun], answers: _Answers, a: ModelOfRun, b: ModelOfRun
 ) -> dict[Change, Sequence[int]]:
     changed: dict[Change, list[int]] = {change: [] for change in CHANGES}
     for place, target, right in scored.changed(a, b):
         change = Change(target, right)
         stopper = b if change.second_stops else a
-        changed[change].append(answers.keys[stopper][place])
+        changed[change].append(int(answers.keys[stopper.run_id][place]))
     return {change: sorted(keys) for change, keys in changed.items()}
 
 
@@ -245,7 +304,7 @@ def changed_commands(
 
 
 def _tie_groups(
-    scored: ScoredColumns[ModelOfRun],
+    scored: PairedScores[ModelOfRun],
     compared: Sequence[ComparedPair],
     asked: Question,
     areas: Mapping[tuple[str, str], Difference],
@@ -253,16 +312,14 @@ def _tie_groups(
 ) -> list[list[str]]:
     """Group the guards of a run; a policy that was chosen on its commands has no place."""
     both_sides = dict.fromkeys(side for pair in compared for side in (pair.a, pair.b))
+    ranked = [side for side in both_sides if side.model not in fitted]
     scores = {}
-    for side in both_sides:
-        if side.model in fitted:
-            continue
-        if areas:
-            alone = areas[side.model, side.model]
-        else:
-            itself = compare_samples(scored.pair(side, side), asked.opinion.rule.composite)
-            alone = itself.metrics[asked.metric]
-        scores[side.model] = Estimate(value=alone.a)
+    if areas:
+        scores = {side.model: Estimate(value=areas[side.model, side.model].a) for side in ranked}
+    else:
+        with_themselves = scored.compare([(side, side) for side in ranked])
+        for side, itself in zip(ranked, with_themselves, strict=True):
+            scores[side.model] = Estimate(value=itself.metrics[asked.metric].a)
     p_adjusted = {
         frozenset((pair.a.model, pair.b.model)): pair.comparison.metrics[asked.metric].p_adjusted
         for pair in compared
@@ -287,9 +344,8 @@ def _unlike(session: Session, runs: Sequence[Run], models: Sequence[str]) -> Ite
     """Yield what other runs differ in from the first, each with its run where there are several."""
     parsers: dict[ModelOfRun, set[int]] = {}
     for run in runs:
-        parsers |= parser_versions(
-            session, [ModelOfRun(run.run_id, model) for model in models], run
-        )
+        for model, versions in parser_versions(session, models, run).items():
+            parsers[ModelOfRun(run.run_id, model)] = versions
     names = run_names(runs)
     for run in runs[1:]:
         of_run = f"run {names[run.run_id]}: " if len(runs) > 2 else ""

@@ -84,7 +84,7 @@ def metrics_frame(engine: Engine, run_id: str, opinion: Opinion | None = None) -
 
 
 def load_pandas() -> Any:
-    """Import pandas, 30 MB with numpy."""
+    """Import pandas, which is an extra."""
     try:
         import pandas  # noqa: PLC0415
     except ImportError as error:

@@ -2,7 +2,6 @@
 
 import os.path
 from collections.abc import Collection, Sequence
-from itertools import chain
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -12,12 +11,10 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.run import Run
 from aegish_dist.core.text import counted, did_you_mean
 from aegish_dist.datasets.bundled import bundled_names, load_bundled
-from aegish_dist.db.answers import read_guard_columns
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.overlays import OverlayInRun, overlay_in_run
 from aegish_dist.db.runs import load_run
-from aegish_dist.errors import OpinionError, ReportError
-from aegish_dist.findings.provenance import Overlap, overlap
+from aegish_dist.errors import OpinionError
 from aegish_dist.opinions.opinion import AEGISH_TARGETS, LabelChange, Opinion
 from aegish_dist.opinions.opinion_files import (
     read_overlay,
@@ -26,21 +23,9 @@ from aegish_dist.opinions.opinion_files import (
     read_suspicion_rule,
     read_targets,
 )
-from aegish_dist.opinions.policy import (
-    POLICY_PREFIX,
-    Policy,
-    apply_policy,
-    decided_fingerprint,
-)
+from aegish_dist.opinions.policy import Policy
 from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES, ScoringRule, rule_named
-from aegish_dist.opinions.suspicion import (
-    OWN_NUMBER,
-    STATED_CONFIDENCE,
-    SUSPICION_RULES,
-    Guards,
-    SuspicionRule,
-)
-from aegish_dist.pipeline.runs import chosen_models, no_verdict
+from aegish_dist.opinions.suspicion import OWN_NUMBER, SUSPICION_RULES, SuspicionRule
 
 ALL = "all"
 
@@ -129,66 +114,6 @@ def overlay_notes(engine: Engine, run_id: str, opinion: Opinion) -> list[str]:
         f"overlay '{overlay.name}': {len(ignored):,} of {changes} {are} of samples that run"
         f" {run_id} does not ask, such as {ignored[0]} of dataset '{ignored[0].dataset}'"
     ]
-
-
-def read_guards(
-    engine: Engine,
-    run_id: str,
-    opinion: Opinion,
-    rule: SuspicionRule = OWN_NUMBER,
-    models: Sequence[str] = (),
-) -> Guards:
-    """Return what models of a run, and the policies of an opinion, said about each sample.
-
-    Args:
-        models: Models and policies, in the order of the guards; all models when empty. Policies
-            that are not named come last.
-
-    Raises:
-        StoreError: The run does not ask one of them.
-        OpinionError: The overlay does not fit the datasets of the run, or a policy its models.
-        ReportError: None of them has a verdict yet, or a number where the rule takes its own.
-    """
-    with transaction(engine, isolation_level="REPEATABLE READ") as session:
-        run = load_run(session, run_id)
-        overlay = overlay_of(session, run, opinion)
-        names = chosen_models(run, models, opinion.contenders)
-        found = read_guard_columns(
-            session,
-            run,
-            chosen_models(run) if opinion.policies else names,
-            scoring=opinion.rule,
-            rule=rule,
-            overlay=overlay,
-        )
-    if not found.decisions:
-        raise ReportError(f"the overlay excludes every command of run {run_id}")
-    if not any(any(guard.findings) for guard in found.guards):
-        raise no_verdict(run_id)
-    numbers = chain.from_iterable(guard.suspicion for guard in found.guards)
-    if rule.levels is None and all(number is None for number in numbers):
-        whose = ", ".join(models) if models else f"run {run_id}"
-        raise ReportError(
-            f"no verdict of {whose} has a number of its own:"
-            f" `--suspicion {STATED_CONFIDENCE.name}` takes the confidence that models state"
-        )
-    made = (apply_policy(policy, found) for policy in opinion.policies.values())
-    known = {each.name: each for each in (*found.guards, *made)}
-    return replace(found, guards=[known[name] for name in names])
-
-
-def overlaps_of(opinion: Opinion, guards: Guards) -> dict[str, Overlap]:
-    """Return by policy what it was chosen on of the commands that guards were read for."""
-    if not opinion.policies:
-        return {}
-    marks = guards.marks
-    decided = {each.name: each for each in guards.guards}
-    overlaps = {}
-    for policy in opinion.policies.values():
-        name = POLICY_PREFIX + policy.name
-        fingerprint = decided_fingerprint(decided[name], guards, opinion.rule)
-        overlaps[name] = overlap(policy, marks, fingerprint)
-    return overlaps
 
 
 def _is_bundled(change: LabelChange) -> bool:

@@ -1,25 +1,26 @@
 """Planning from a pilot run: which epochs and how many commands would decide, at what cost."""
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from decimal import Decimal
 
+import numpy as np
 from msgspec import Struct
 from sqlalchemy import Engine
 
+from aegish_dist.core.columns import AskedSamples, RunColumns
 from aegish_dist.core.metric import Difference, Metric
 from aegish_dist.core.run import Run, RunDataset
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.tally import ModelTally, SampleAnswers
+from aegish_dist.core.tally import ModelTally
 from aegish_dist.db.counting import Counted, count_models
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import DatasetError, ReportError
 from aegish_dist.findings.comparison import commands_needed
 from aegish_dist.opinions.opinion import Opinion
-from aegish_dist.pipeline.audit import verdicts_by_sample
+from aegish_dist.pipeline.audit import read_run
 from aegish_dist.pipeline.compare import Question, compare_models
 from aegish_dist.pipeline.datasets import choose_dataset, describe
 from aegish_dist.pipeline.opinions import overlay_of
@@ -101,12 +102,12 @@ def plan_from_pilot(
         ReportError: The pilot lacks verdicts or one of the labels, or three models are chosen.
         StoreError: It does not ask one of the models.
     """
-    run, samples = verdicts_by_sample(engine, run_id, opinion)
+    run, columns = read_run(engine, run_id, opinion)
     chosen = chosen_models(run, models)
     if len(chosen) > 2:
         known = ", ".join(spec.id for spec in run.models)
         raise ReportError(f"a plan is for one model or for two; name them with --models: {known}")
-    strata = repeated_strata(samples, chosen, opinion.rule)
+    strata = repeated_strata(columns, chosen, opinion.rule)
     variance = None
     if len(strata) == len(TrueLabel):
         variance = split_variance(list(strata.values()))
@@ -117,7 +118,7 @@ def plan_from_pilot(
         )
     goal = Goal(margin, power if len(chosen) > 1 else None)
     scored = [stratum.samples for stratum in strata.values()]
-    sources = _sources(engine, run, samples, chosen, scored)
+    sources = _sources(engine, run, columns, chosen, scored)
     plan = plan_repeats(variance, sources, goal, max_epochs)
     bound = None
     if _variance_of(variance, run) < LEAST_VARIANCE:
@@ -129,7 +130,7 @@ def plan_from_pilot(
         for repeated in stratum.repeated:
             parts.append(repeated.samples * stratum.value(repeated) / stratum.samples)
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
-        counts = list(count_models(session, load_run(session, run.run_id), {}))
+        counts = count_models(session, load_run(session, run.run_id), {}).models
     return PilotPlan(
         run=run,
         opinion=opinion,
@@ -158,7 +159,7 @@ def _bound(
         return Bound(found.ci_low, found.ci_high, commands_needed(found, margin))
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
         overlays = [overlay_of(session, run, opinion)]
-        counts = list(count_models(session, run, {}, overlays))
+        counts = count_models(session, run, {}, overlays).models
     (tally,) = _tallies(counts, models)
     score = measure(tally, opinion.rule).metrics[Metric.SCORE]
     return Bound(score.ci_low, score.ci_high, None)
@@ -167,32 +168,31 @@ def _bound(
 def _sources(
     engine: Engine,
     run: Run,
-    samples: Sequence[SampleAnswers],
+    columns: RunColumns,
     models: Sequence[str],
     scored: Sequence[int],
 ) -> list[Source]:
     """Return the data sets of a pilot, whole where it asked a part of one that is still there."""
-    asked: Counter[TrueLabel] = Counter()
-    for sample in samples:
-        if all(model in sample.findings for model in models):
-            asked[sample.target] += 1
+    answered = np.all([columns.guards[model].answered for model in models], axis=0)
+    malicious = columns.samples.malicious
     # How much of what is asked gets an answer that is scored.
-    malicious_share, harmless_share = (
-        number / max(1, asked[target]) for number, target in zip(scored, TrueLabel, strict=True)
-    )
+    malicious_share = scored[0] / max(1, int((answered & malicious).sum()))
+    harmless_share = scored[1] / max(1, int((answered & ~malicious).sum()))
     sources = []
     for part in run.datasets:
-        dataset = _whole(engine, part, samples)
-        malicious = dataset.malicious * malicious_share
-        harmless = (dataset.samples - dataset.malicious) * harmless_share
-        sources.append(Source((malicious, harmless), dataset.samples))
+        dataset = _whole(engine, part, columns.samples)
+        of_labels = (
+            dataset.malicious * malicious_share,
+            (dataset.samples - dataset.malicious) * harmless_share,
+        )
+        sources.append(Source(of_labels, dataset.samples))
     return sources
 
 
-def _whole(engine: Engine, part: RunDataset, samples: Sequence[SampleAnswers]) -> RunDataset:
+def _whole(engine: Engine, part: RunDataset, samples: AskedSamples) -> RunDataset:
     with suppress(DatasetError):
         whole = choose_dataset(engine, part.name)
-        asked = {sample.sample_id for sample in samples if sample.dataset == part.name}
+        asked = {sample_id for dataset, sample_id in samples.names if dataset == part.name}
         if asked <= {sample.sample_id for sample in whole.samples}:
             return describe(whole)
     return part

@@ -1,7 +1,6 @@
 """Systems of guards: the search over the verdicts of a run, and the file of what it finds."""
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,15 +15,16 @@ from aegish_dist.errors import ReportError
 from aegish_dist.files import replacing_text, require_new
 from aegish_dist.findings.leaderboard import takes_part
 from aegish_dist.findings.systems import SystemsData
+from aegish_dist.opinions.guards import Guard, Guards, apply_policy, decided_fingerprint
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.opinion_files import render_policy
-from aegish_dist.opinions.policy import Origin, apply_policy, decided_fingerprint
+from aegish_dist.opinions.policy import Origin, PolicySearch, Requirements
 from aegish_dist.opinions.scoring import ACTIONS, ScoringRule
-from aegish_dist.opinions.suspicion import Guard, Guards, SuspicionRule
-from aegish_dist.pipeline.opinions import read_guards
+from aegish_dist.opinions.suspicion import SuspicionRule
+from aegish_dist.pipeline.guards import read_guards
 from aegish_dist.report.quality import with_interval
-from aegish_dist.statistics.policy_search import PolicySearch, Requirements, search_policies
-from aegish_dist.statistics.thresholds import scaled
+from aegish_dist.statistics.policy_search import search_policies
+from aegish_dist.statistics.rates import scaled
 
 
 def search_run(
@@ -44,17 +44,19 @@ def search_run(
     model that the run does not ask, an OpinionError an overlay that does not fit the datasets. With
     too few verdicts there is a ReportError.
     """
-    guards = guards or read_guards(engine, run_id, opinion, rule, models)
-    chosen = guards.guards if models else [g for g in guards.guards if _takes_part(g, guards)]
+    guards = guards or read_guards(engine, run_id, opinion, rule, models, commands=True)
+    chosen = list(guards.guards)
+    if not models:
+        chosen = [guard for guard in guards.guards if _takes_part(guard, guards)]
     if not chosen:
         raise ReportError(
             f"no model of run {run_id}, baselines aside, has scored half of its malicious and half"
             f" of its harmless commands with a suspicion by {rule.name}: name models with"
             " `policies search --models`"
         )
-    found = search_policies(Guards(guards.decisions, chosen), opinion.rule, requirements)
+    found = search_policies(replace(guards, guards=chosen), opinion.rule, requirements)
     names = [each.name for each in chosen]
-    scored = {each.name: sum(e is not None for e in each.suspicion) for each in guards.guards}
+    scored = {each.name: int(each.scored.sum()) for each in guards.guards}
     others = {name: number for name, number in scored.items() if name not in names}
     run = in_transaction(engine, load_run, run_id)
     return SystemsData(
@@ -71,10 +73,9 @@ def search_run(
 
 
 def _takes_part(guard: Guard, among: Guards) -> bool:
-    asked = Counter(decision.dangerous for decision in among.decisions)
-    suspicions = zip(among.decisions, guard.suspicion, strict=True)
-    scored = Counter(decision.dangerous for decision, known in suspicions if known is not None)
-    return takes_part(guard.name, (scored[True], scored[False]), (asked[True], asked[False]))
+    malicious = int((guard.scored & among.malicious).sum())
+    harmless = int(guard.scored.sum()) - malicious
+    return takes_part(guard.name, (malicious, harmless), among.asked)
 
 
 def write_winner(data: SystemsData, path: Path) -> None:

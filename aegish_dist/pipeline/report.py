@@ -1,5 +1,7 @@
 """Reporting: a run, one of its snapshots, and its verdicts one by one, gathered for rendering."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import ROUND_CEILING, Decimal
@@ -17,8 +19,7 @@ from aegish_dist.core.run import Run
 from aegish_dist.core.status import FailedCalls
 from aegish_dist.core.text import JsonObject, printable
 from aegish_dist.db.answers import TEXT_CHARS, read_grid
-from aegish_dist.db.counting import is_unchanged
-from aegish_dist.db.engine import transaction
+from aegish_dist.db.engine import ONE_VIEW, transaction
 from aegish_dist.db.fleet import Fleet, ModelBlock, living_fleet
 from aegish_dist.db.progress import (
     answer_span,
@@ -28,6 +29,7 @@ from aegish_dist.db.progress import (
     unanswered_by_model,
 )
 from aegish_dist.db.runs import load_run
+from aegish_dist.db.snapshots import is_unchanged
 from aegish_dist.db.verdict_reader import SqlScoring
 from aegish_dist.errors import ReportError
 from aegish_dist.findings.comparison import ComparisonData
@@ -43,18 +45,15 @@ from aegish_dist.findings.snapshot import Snapshot, overlay_effect
 from aegish_dist.findings.systems import SystemsData
 from aegish_dist.findings.thresholds import CalibrationData
 from aegish_dist.opinions.opinion import Opinion
-from aegish_dist.opinions.policy import POLICY_PREFIX
-from aegish_dist.opinions.suspicion import OWN_NUMBER, Guards
-from aegish_dist.pipeline.aggregate import (
-    ONE_VIEW,
+from aegish_dist.opinions.policy import POLICY_PREFIX, Requirements
+from aegish_dist.opinions.suspicion import OWN_NUMBER
+from aegish_dist.pipeline.opinions import overlay_of
+from aegish_dist.pipeline.snapshots import (
     current_snapshot,
     current_snapshots,
     snapshot_numbered,
-    with_policies,
     without_overlay,
 )
-from aegish_dist.pipeline.compare import Question, compare_models
-from aegish_dist.pipeline.opinions import overlay_of, read_guards
 from aegish_dist.report.data import FailureCount, Halted, ReportData
 from aegish_dist.report.layout import Fact
 from aegish_dist.report.systems import systems_fact
@@ -62,6 +61,7 @@ from aegish_dist.report.thresholds import threshold_fact
 from aegish_dist.report.writing import NAME_WIDTH, format_usd, short_names
 
 if TYPE_CHECKING:
+    from aegish_dist.opinions.guards import Guards
     from aegish_dist.report.page.grid import Grid
 
 
@@ -125,7 +125,7 @@ def report_data(
     if known and (bounds or opinion.policies or asked & _OF_VERDICTS):
         known = replace(known, policies=opinion.policies)
         with suppress(ReportError):
-            guards = read_guards(engine, run_id, known)
+            guards = _guards(engine, run_id, known, commands=bool(bounds))
     shown = snapshot
     if opinion.policies:
         if known is None:
@@ -133,7 +133,7 @@ def report_data(
                 f"a policy follows from the verdicts that count now, which are not those of"
                 f" snapshot {snapshot.snapshot_id} under a known rule set: leave out --snapshot"
             )
-        shown = with_policies(snapshot, known, guards or read_guards(engine, run_id, known))
+        shown = _with_policies(snapshot, known, guards or _guards(engine, run_id, known))
     systems = None
     if known and bounds:
         systems = _systems(engine, run_id, known, guards, bounds)
@@ -182,8 +182,8 @@ def _comparison(
     alone = len(snapshot.document["models"]) < 2
     if ReportPart.COMPARISON not in parts or alone or snapshot.opinion is None:
         return None
-    question = Question(snapshot.opinion, by_category=ReportPart.BY_CATEGORY in parts)
-    return compare_models(engine, run.run_id, question=question)
+    by_category = ReportPart.BY_CATEGORY in parts
+    return _compared(engine, run, snapshot.opinion, by_category=by_category)
 
 
 def _recommendation(
@@ -201,9 +201,8 @@ def _recommendation(
     if among.best is not None and among.wanted and is_current and snapshot.opinion is not None:
         best = among.best.model
         if comparison is None:
-            question = Question(snapshot.opinion, gate=True, by_category=False)
-            compared = [best, *(guard.model for guard in among.wanted)]
-            comparison = compare_models(engine, run.run_id, compared, question)
+            models = [best, *(guard.model for guard in among.wanted)]
+            comparison = _compared(engine, run, snapshot.opinion, models, gate=True)
         differences = comparison.against(best, Metric.SCORE)
     return recommend(among, differences, margin)
 
@@ -253,6 +252,36 @@ def _rounded_up(usd: Decimal) -> Decimal:
     return (ample / step).to_integral_value(ROUND_CEILING) * step
 
 
+# What takes numpy is imported where it is needed: a report of a stored snapshot does without.
+
+
+def _guards(engine: Engine, run_id: str, opinion: Opinion, *, commands: bool = False) -> Guards:
+    from aegish_dist.pipeline.guards import read_guards  # noqa: PLC0415
+
+    return read_guards(engine, run_id, opinion, commands=commands)
+
+
+def _with_policies(snapshot: Snapshot, opinion: Opinion, guards: Guards) -> Snapshot:
+    from aegish_dist.pipeline.guards import with_policies  # noqa: PLC0415
+
+    return with_policies(snapshot, opinion, guards)
+
+
+def _compared(
+    engine: Engine,
+    run: Run,
+    opinion: Opinion,
+    models: Sequence[str] = (),
+    *,
+    gate: bool = False,
+    by_category: bool = False,
+) -> ComparisonData:
+    from aegish_dist.pipeline.compare import Question, compare_models  # noqa: PLC0415
+
+    question = Question(opinion, gate=gate, by_category=by_category)
+    return compare_models(engine, run.run_id, models, question)
+
+
 def _scores(engine: Engine, run_id: str, opinion: Opinion, **chosen: Any) -> CalibrationData | None:
     """Fit a threshold to each model; None where the run has too little to fit on."""
     from aegish_dist.pipeline.calibrate import calibrate  # noqa: PLC0415  for this part alone
@@ -271,7 +300,6 @@ def _systems(
 ) -> SystemsData:
     """Search for systems of models within bounds."""
     from aegish_dist.pipeline.policies import search_run  # noqa: PLC0415  for this part alone
-    from aegish_dist.statistics.policy_search import Requirements  # noqa: PLC0415
 
     needs, alone = Requirements(**bounds), replace(opinion, policies={})
     if guards:
@@ -372,7 +400,7 @@ MAX_TEXT_BYTES = 64 * 2**20
 """Bytes of all packed texts; a third more in the file."""
 
 
-def report_grid(engine: Engine, data: ReportData) -> "Grid":
+def report_grid(engine: Engine, data: ReportData) -> Grid:
     """Gather the verdicts of a report under the opinion of its snapshot.
 
     Of too many verdicts there is less, which a note of the grid says.

@@ -1,7 +1,10 @@
 """The content of a report, as the pipeline gathers it."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -16,8 +19,10 @@ from aegish_dist.findings.recommendation import NOTHING_KNOWN, Incomplete, Recom
 from aegish_dist.findings.snapshot import Snapshot
 from aegish_dist.findings.thresholds import CalibrationData
 from aegish_dist.opinions.opinion import AEGISH_TARGETS, Opinion, Targets
-from aegish_dist.opinions.suspicion import Guards
 from aegish_dist.report.layout import Fact
+
+if TYPE_CHECKING:
+    from aegish_dist.opinions.guards import Guards
 
 
 class FailureCount(Struct, frozen=True):

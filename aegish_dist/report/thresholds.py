@@ -331,7 +331,7 @@ _SURE = ("stderr_clustered", "ci_low", "ci_high")
 _NAMES: Mapping[type, tuple[str, ...]] = {
     Estimate: ("value", *_SURE),
     Difference: ("difference", *_SURE, "p_value", "p_adjusted"),
-    FittedGuard: FittedGuard.__struct_fields__[1:-1],  # without criterion and samples
+    FittedGuard: FittedGuard.__struct_fields__[1:],  # without the criterion
 }
 
 

@@ -1,13 +1,28 @@
-"""Distribution functions and quantiles.
+"""Distribution functions and quantiles, and p values adjusted for their number.
 
 Accurate to about 1e-11 up to parameters of 1e7; importing scipy takes longer than most commands.
+`inference` has Student's t of arrays, so that nothing here needs numpy.
 """
 
 import math
+from collections.abc import Iterator
 from functools import lru_cache
 from statistics import NormalDist
+from typing import TYPE_CHECKING, TypeVar
 
-_TINY = 1e-300
+if TYPE_CHECKING:
+    from aegish_dist.core.columns import Floats
+from collections.abc import Mapping
+from operator import itemgetter
+
+from msgspec.structs import replace
+
+from aegish_dist.core.metric import Difference
+
+Number = TypeVar("Number", float, "Floats")
+
+_TINY = 1e-300  # keeps Lentz's method from dividing by 0
+SETTLED = 1e-16  # a factor this close to 1 ends a continued fraction
 _HALF_LOG_2_PI = math.log(2 * math.pi) / 2
 
 
@@ -34,16 +49,16 @@ def _beta_front(x: float, y: float, a: float, b: float) -> float:
     """Return x^a y^b / B(a, b) without differences of large logarithms (Loader 2000)."""
     n = a + b
     exponent = (
-        _stirling_error(n)
-        - _stirling_error(a)
-        - _stirling_error(b)
+        stirling_error(n)
+        - stirling_error(a)
+        - stirling_error(b)
         - _deviance(a, n * x)
         - _deviance(b, n * y)
     )
     return math.sqrt(a * b / (2 * math.pi * n)) * math.exp(exponent)
 
 
-def _stirling_error(z: float) -> float:
+def stirling_error(z: float) -> float:
     """Return log Gamma(z + 1) minus Stirling's formula."""
     if z < 25:
         return math.lgamma(z + 1) - (z + 0.5) * math.log(z) + z - _HALF_LOG_2_PI
@@ -65,23 +80,30 @@ def _deviance(a: float, mean: float) -> float:
 
 
 def _beta_fraction(x: float, a: float, b: float) -> float:
-    c, d = 1.0, 1.0 / _nonzero(1 - (a + b) * x / (a + 1))
+    fraction = math.nan
+    for fraction, gap in beta_convergents(x, a, b):  # noqa: B007  the last is the result
+        if abs(gap) < SETTLED:
+            break
+    return fraction
+
+
+def beta_convergents(x: Number, a: Number, b: Number) -> Iterator[tuple[Number, Number]]:
+    """Yield convergents of the fraction of DLMF 8.17.22, of numbers or of arrays.
+
+    Each comes with its last factor minus 1; once that is below `SETTLED`, it is the result.
+    """
+    c: Number = x * 0 + 1
+    d: Number = 1 / (1 - (a + b) * x / (a + 1) + _TINY)
     fraction = d
     for m in range(1, 100_000):
         place = a + 2 * m
         even = m * (b - m) * x / ((place - 1) * place)
         odd = -(a + m) * (a + b + m) * x / (place * (place + 1))
         for coefficient in (even, odd):
-            d = 1 / _nonzero(1 + coefficient * d)
-            c = _nonzero(1 + coefficient / c)
-            fraction *= d * c
-        if abs(d * c - 1) < 1e-16:
-            break
-    return fraction
-
-
-def _nonzero(value: float) -> float:
-    return value if abs(value) > _TINY else _TINY
+            d = 1 / (1 + coefficient * d + _TINY)
+            c = 1 + coefficient / c + _TINY
+            fraction = fraction * d * c
+        yield fraction, d * c - 1
 
 
 def beta_quantile(p: float, a: float, b: float) -> float:
@@ -152,3 +174,27 @@ def _t_by_bisection(tails: float, df: float) -> float:
         return math.sqrt(df * (1 - x) / x)
     y = beta_quantile(1 - tails, 0.5, df / 2)
     return math.sqrt(df * y / (1 - y))
+
+
+Test = TypeVar("Test")
+
+
+def holm(p_values: Mapping[Test, float | None]) -> dict[Test, float | None]:
+    """Return the p values adjusted for their number (Holm 1979, Scand. J. Statistics 6:65).
+
+    None stays None and is not counted as a test.
+    """
+    known = [(test, p) for test, p in p_values.items() if p is not None]
+    known.sort(key=itemgetter(1))
+    adjusted = dict[Test, float | None](p_values)
+    largest = 0.0
+    for rank, (test, p) in enumerate(known):
+        largest = max(largest, min(1.0, (len(known) - rank) * p))
+        adjusted[test] = largest
+    return adjusted
+
+
+def holm_adjusted(found: Mapping[Test, Difference]) -> dict[Test, Difference]:
+    """Return the differences with Holm's p over all of them."""
+    adjusted = holm({test: each.p_value for test, each in found.items()})
+    return {test: replace(each, p_adjusted=adjusted[test]) for test, each in found.items()}

@@ -1,93 +1,190 @@
-"""Cluster-robust variance of a sum of means, and the test of a paired difference; McNemar, Holm.
+"""Cluster-robust variance of a sum of means, and the test of a paired difference; McNemar.
 
 Clusters, not samples, are independent. The test was chosen by simulation:
-docs/explanation/differences.md has the tables.
+docs/explanation/differences.md has the tables. Arrays have a row for each estimate: hundreds of
+pairs are compared at once. Sums of fractions are `fsum`, and logarithms and powers are those of
+`math`, so they depend on no processor.
 """
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property, lru_cache
-from operator import itemgetter
-from typing import NamedTuple, TypeVar
+from statistics import NormalDist
 
+import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
 
-from aegish_dist.core.metric import LEVEL, Difference
-from aegish_dist.statistics.distributions import beta_cdf, t_quantile, t_two_sided
+from aegish_dist.core.columns import Bools, Floats, Ints
+from aegish_dist.core.metric import LEVEL
+from aegish_dist.statistics.distributions import (
+    SETTLED,
+    beta_cdf,
+    beta_convergents,
+    stirling_error,
+    t_quantile,
+)
 
-Test = TypeVar("Test")
+_exp = np.vectorize(math.exp, otypes=[float])
+_log = np.vectorize(math.log, otypes=[float])
+_stirling_errors = np.vectorize(stirling_error, otypes=[float])
 
 
-class ClusterSum(NamedTuple):
-    """Samples of one cluster in one stratum, or of several such clusters with equal sums."""
+def _beta_fractions(x: Floats, a: Floats, b: Floats) -> Floats:
+    """Return `_beta_fraction` of each."""
+    fractions = np.zeros_like(x)
+    unsettled = np.ones(len(x), bool)
+    for convergents, gaps in beta_convergents(x, a, b):
+        fractions[unsettled] = convergents[unsettled]
+        unsettled &= np.abs(gaps) >= SETTLED
+        if not unsettled.any():
+            break
+    return fractions
 
-    cluster: str | None  # same name in all strata; None: in this stratum alone
-    samples: int
-    total: float  # sum of their values, times the weight of the stratum
-    clusters: int = 1  # how many unnamed clusters have these sums
+
+def t_two_sided_each(t: Floats, df: Floats) -> Floats:
+    """Return `t_two_sided` of each t."""
+    # Beyond these bounds the square of t is no number any more; the tails are 1 and 0 there.
+    return _tails(np.clip(np.abs(t), 1e-150, 1e150), df)[0]
 
 
-class ClusterSums(Struct, frozen=True, dict=True):
-    """A stratum by clusters. The mean of a stratum is one term of the estimate."""
+def _tails(t: Floats, df: Floats) -> tuple[Floats, Floats]:
+    """Return the probability of both tails, and the front of its beta function."""
+    whole = df + t * t
+    x, y = df / whole, t * t / whole
+    mirrored = x > (df / 2 + 1) / (df / 2 + 2.5)
+    half = np.full_like(df, 0.5)
+    p = np.where(mirrored, y, x)
+    a, b = np.where(mirrored, (half, df / 2), (df / 2, half))
+    front = _t_front(x, y, df)
+    tail = front * _beta_fractions(p, a, b) / a
+    return np.where(mirrored, 1 - tail, tail), front
 
-    sums: tuple[ClusterSum, ...]  # in any order; each name at most once
-    weight: float = 1.0  # of the mean in the estimate; each `total` includes it
+
+def _t_front(x: Floats, y: Floats, df: Floats) -> Floats:
+    """Return `_beta_front` of x and y with the parameters df / 2 and 1 / 2."""
+    n = (df + 1) / 2
+    errors = _stirling_errors(n) - _stirling_errors(df / 2) - stirling_error(0.5)
+    exponent = errors - _deviances(df / 2, n * x) - _deviances(np.full_like(df, 0.5), n * y)
+    front: Floats = np.sqrt(df / (8 * math.pi * n)) * _exp(exponent)
+    return front
+
+
+def _deviances(a: Floats, mean: Floats) -> Floats:
+    """Return `_deviance` of each."""
+    gap = a - mean
+    v = gap / (a + mean)
+    far = np.abs(v) >= 0.1
+    deviances: Floats = a * _log(a / mean) - gap
+    v, total, power = v[~far], gap[~far] * v[~far], 1
+    term = 2 * a[~far] * v
+    grown = total + np.nan
+    while (grown != total).any():
+        power += 2
+        grown, term = total, term * v * v
+        total = grown + term / power
+    deviances[~far] = total
+    return deviances
+
+
+def t_quantile_each(p: float, df: Floats) -> Floats:
+    """Return `t_quantile` at p > 0.5 for each number of degrees of freedom."""
+    quantiles = np.array([t_quantile(p, each) if each <= 2 else 0.0 for each in df.tolist()])
+    large = df > 2
+    if large.any():
+        quantiles[large] = _t_each_by_newton(1 - p, df[large])
+    return quantiles
+
+
+def _t_each_by_newton(tail: float, df: Floats) -> Floats:
+    z = -NormalDist().inv_cdf(tail)
+    t = z + (z**3 + z) / (4 * df) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * df**2)
+    moving = np.ones(len(df), bool)
+    for _ in range(30):
+        both, front = _tails(t[moving], df[moving])
+        step = (both / 2 - tail) * t[moving] / front
+        t[moving] += step
+        moving[moving] = np.abs(step) >= 1e-9 * t[moving]
+        if not moving.any():
+            break
+    return t
+
+
+def fsum_rows(values: Floats) -> Floats:
+    """Return the sum of each row, rounded once."""
+    return np.array([math.fsum(row) for row in values.tolist()])
+
+
+def or_none(value: float) -> float | None:
+    """Return a number of an array; None for NaN, which stands for undefined there."""
+    return None if math.isnan(value) else float(value)
+
+
+class ClusterSums(Struct, frozen=True, eq=False, dict=True):
+    """One stratum of several estimates. Its mean is one term of each.
+
+    Arrays have a row for each estimate and a column for each cluster; those of an estimate without
+    samples of a cluster are 0 there.
+    """
+
+    cluster: Ints  # by column; the same number in all strata, no two equal
+    samples: Ints
+    totals: Floats  # sums of the values, times the weight of the stratum
+    weight: Floats  # by row, of the mean in the estimate
 
     @cached_property
-    def samples(self) -> int:
-        return sum([each.samples * each.clusters for each in self.sums])
+    def n(self) -> Ints:
+        """Samples by row, at least 1, so that one may divide by it."""
+        samples: Ints = self.samples.sum(axis=1)
+        return np.maximum(1, samples)
 
     @cached_property
-    def clusters(self) -> int:
-        return sum([each.clusters for each in self.sums])
+    def clusters(self) -> Ints:
+        clusters: Ints = (self.samples > 0).sum(axis=1, dtype=np.int64)
+        return clusters
 
     @cached_property
-    def mean(self) -> float:
-        return math.fsum([each.total * each.clusters for each in self.sums]) / self.samples
+    def mean(self) -> Floats:
+        return fsum_rows(self.totals) / self.n
 
     @cached_property
-    def joint_size(self) -> float:
+    def joint_size(self) -> Floats:
         """Samples of a cluster that differ together: sum d^2 / sum |d|; 1 if no sample differs."""
-        sums = [(abs(each.total) / self.weight, each.clusters) for each in self.sums]
-        size = math.fsum([total * number for total, number in sums])
-        squares = math.fsum([total * total * number for total, number in sums])
-        return squares / size if size else 1.0
+        size = fsum_rows(np.abs(self.totals))
+        squares = fsum_rows(self.totals**2)
+        differs = size > 0
+        weight = np.where(differs, self.weight, 1.0)
+        return np.where(differs, squares / np.where(differs, size * weight, 1.0), 1.0)
 
 
-def sum_of_known(parts: Sequence[float | None]) -> float | None:
-    """Return a sum; None if a part is undefined."""
-    known = [part for part in parts if part is not None]
-    return math.fsum(known) if len(known) == len(parts) else None
+def clusters_of_any(strata: Sequence[tuple[Ints, Bools]]) -> Ints:
+    """Count by row the clusters that are marked in any stratum."""
+    cluster = np.unique(np.concatenate([numbers for numbers, _ in strata]))
+    marked = np.zeros((len(strata[0][1]), len(cluster)), bool)
+    for numbers, marks in strata:
+        marked[:, np.searchsorted(cluster, numbers)] |= marks
+    clusters: Ints = marked.sum(axis=1)
+    return clusters
 
 
-def count_clusters(numbers: Iterable[tuple[str | None, int]]) -> int:
-    """Count clusters by name and number; a named one in several strata counts once."""
-    names, unnamed = set(), 0
-    for name, number in numbers:
-        if name is None:
-            unnamed += number
-        else:
-            names.add(name)
-    return len(names) + unnamed
+class ClusteredVariance(Struct, frozen=True, eq=False):
+    """Variance of estimates, only clusters taken as independent; NaN where it is undefined."""
 
-
-class ClusteredVariance(Struct, frozen=True):
-    """Variance of an estimate, only clusters taken as independent."""
-
-    sandwich: float
+    sandwich: Floats
     """`G / (G - 1) sum_g u_g^2`, with u_g the sum of a cluster's residuals over n (CR1 of a mean;
     Miller 2024, arXiv 2411.00640)."""
-    reduced: float
+    reduced: Floats
     """Without the bias of few or unequal clusters: CR2 of Bell & McCaffrey 2002, Survey Methodology
     28:169."""
-    third: float  # sum of the cubes of the terms whose squares `reduced` adds up
-    df: float
-    clusters: int
+    third: Floats  # sum of the cubes of the terms whose squares `reduced` adds up
+    df: Floats
+    clusters: Ints
+
+    @property
+    def defined(self) -> Bools:
+        return ~np.isnan(self.sandwich)
 
 
-def clustered_variance(strata: Sequence[ClusterSums]) -> ClusteredVariance | None:
+def clustered_variance(strata: Sequence[ClusterSums]) -> ClusteredVariance:
     """Return the variance of the sum over strata of their weighted means.
 
     CR2 multiplies the residuals of a cluster by (I - H_gg)^(-1/2). Samples are regressed on one
@@ -99,97 +196,67 @@ def clustered_variance(strata: Sequence[ClusterSums]) -> ClusteredVariance | Non
     `W_gg = sum_k w_k^2 n_gk / N_k^2` and `W_gh = -sum_k w_k^2 x_gk x_hk / N_k`. G equal clusters of
     a single stratum have G - 1.
 
-    Returns None if a stratum has fewer than two clusters.
+    Undefined where a stratum has fewer than two clusters.
     """
-    if any(stratum.clusters < 2 for stratum in strata):
-        return None
-    units = _residuals(strata)
-    clusters = sum([number for _, _, number in units])
-    squares = math.fsum([number * raw * raw for raw, _, number in units])
+    cluster = np.unique(np.concatenate([stratum.cluster for stratum in strata]))
+    shape = (len(strata[0].weight), len(cluster))
+    raw, mended = np.zeros(shape), np.zeros(shape)
+    has_samples = np.zeros(shape, bool)
+    for stratum in strata:
+        columns = np.searchsorted(cluster, stratum.cluster)
+        n = stratum.n[:, None]
+        residual = (stratum.totals - stratum.samples * stratum.mean[:, None]) / n
+        left = np.where(stratum.samples < n, 1 - stratum.samples / n, 1.0)
+        raw[:, columns] += residual
+        mended[:, columns] += residual / np.sqrt(left)
+        has_samples[:, columns] |= stratum.samples > 0
+    clusters = np.count_nonzero(has_samples, axis=1)
+    undefined = np.any([stratum.clusters < 2 for stratum in strata], axis=0)
+    correction = clusters / np.maximum(1, clusters - 1)
     return ClusteredVariance(
-        sandwich=squares * clusters / (clusters - 1),
-        reduced=math.fsum([number * mended * mended for _, mended, number in units]),
-        third=math.fsum([number * mended**3 for _, mended, number in units]),
-        df=_degrees_of_freedom(tuple(_shape(stratum, len(strata) > 1) for stratum in strata)),
+        sandwich=np.where(undefined, np.nan, fsum_rows(raw**2) * correction),
+        reduced=fsum_rows(mended**2),
+        third=fsum_rows(mended * mended * mended),
+        df=_degrees_of_freedom(strata, cluster, undefined),
         clusters=clusters,
     )
 
 
-_Unit = tuple[float, float, int]
-"""Sum of residuals, that sum corrected as in CR2, how many clusters are alike."""
+def _degrees_of_freedom(strata: Sequence[ClusterSums], cluster: Ints, undefined: Bools) -> Floats:
+    columns = [np.searchsorted(cluster, stratum.cluster) for stratum in strata]
+    known: dict[bytes, float] = {}  # pairs of a comparison often have clusters of the same sizes
+    df = np.ones(len(undefined))
+    for row in np.flatnonzero(~undefined).tolist():
+        key = b"".join(s.samples[row].tobytes() + s.weight[row].tobytes() for s in strata)
+        if key not in known:
+            shares, weights = np.zeros((len(strata), len(cluster))), []
+            for place, stratum in enumerate(strata):
+                shares[place, columns[place]] = stratum.samples[row] / stratum.n[row]
+                weights.append((stratum.weight[row], stratum.n[row]))
+            known[key] = _satterthwaite(shares, np.array(weights))
+        df[row] = known[key]
+    return df
 
 
-def _residuals(strata: Iterable[ClusterSums]) -> Collection[_Unit]:
-    """Add up the residuals that a cluster has in the strata."""
-    units: dict[str | int, _Unit] = {}
-    for stratum in strata:
-        n, mean = stratum.samples, stratum.mean
-        for cluster, samples, total, number in stratum.sums:
-            residual = (total - samples * mean) / n
-            factor = 1 / math.sqrt(1 - samples / n)
-            key = len(units) if cluster is None else cluster  # unnamed clusters stay apart
-            raw, mended, _ = units.get(key, (0.0, 0.0, number))
-            units[key] = (raw + residual, mended + residual * factor, number)
-    return units.values()
+def _satterthwaite(shares: Floats, weights: Floats) -> float:
+    """Return the degrees of freedom from the shares of clusters (columns) in strata (rows).
 
-
-_Shape = tuple[float, tuple[tuple[str | None, int, int], ...]]
-"""Weight, and by cluster: name, samples, how many are alike. Pairs of a comparison often share
-one."""
-
-
-def _shape(stratum: ClusterSums, named: bool) -> _Shape:
-    """Return the shape of a stratum; names are dropped if it is the only one."""
-    if named:
-        clusters = tuple((cluster, samples, number) for cluster, samples, _, number in stratum.sums)
-        return stratum.weight, clusters
-    sizes: Counter[int] = Counter()
-    for _, samples, _, number in stratum.sums:
-        sizes[samples] += number
-    return stratum.weight, tuple((None, size, number) for size, number in sorted(sizes.items()))
-
-
-class _Leverage(NamedTuple):
-    stratum: int
-    diagonal: float  # w_k^2 n_gk / N_k^2
-    x: float  # `w_k a_gk n_gk / (N_k sqrt(N_k)) ^ (1/2)`: its products are W off the diagonal
-    clusters: int
-
-
-@lru_cache(maxsize=64)
-def _degrees_of_freedom(strata: tuple[_Shape, ...]) -> float:
-    groups = _leverages(strata)
-    traces = [(sum(part.diagonal for part in group), group[0].clusters) for group in groups]
-    trace = math.fsum(diagonal * number for diagonal, number in traces)
+    `weights` has the weight and the samples of each stratum.
+    """
+    weight, n = weights[:, :1], weights[:, 1:]
+    diagonal = (weight**2 * shares / n).sum(axis=0)
+    trace = math.fsum(diagonal)
     if not trace:  # both rates of a product are 0, so nothing varies to first order
-        return float(sum(number for _, number in traces) - 1)
-    on = math.fsum(diagonal**2 * number for diagonal, number in traces)
+        return float(np.count_nonzero(shares.any(axis=0)) - 1)
+    x = weight * shares / np.sqrt((1 - shares) * n)
     # sum over g != h of W_gh^2 = sum over k, l of (sum_g x_gk x_gl)^2 - sum_g (x_gk x_gl)^2
-    products: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
-    own: list[float] = []
-    for group in groups:
-        for left in group:
-            for right in group:
-                product = left.x * right.x
-                products[left.stratum, right.stratum].append(left.clusters * product)
-                own.append(left.clusters * product**2)
-    off = math.fsum(math.fsum(each) ** 2 for each in products.values()) - math.fsum(own)
-    return trace**2 / (on + off)
+    products = x[:, None] * x[None]
+    off = math.fsum(math.fsum(of_two) ** 2 for row in products for of_two in row)
+    own = math.fsum((products**2).ravel())
+    return trace**2 / (math.fsum(diagonal**2) + off - own)
 
 
-def _leverages(strata: Iterable[_Shape]) -> list[list[_Leverage]]:
-    groups: defaultdict[str | int, list[_Leverage]] = defaultdict(list)
-    for stratum, (weight, clusters) in enumerate(strata):
-        n = sum(samples * number for _, samples, number in clusters)
-        for cluster, samples, number in clusters:
-            share = samples / n
-            diagonal = weight**2 * share / n
-            x = weight * share / math.sqrt((1 - share) * n)
-            key = len(groups) if cluster is None else cluster  # unnamed clusters stay apart
-            groups[key].append(_Leverage(stratum, diagonal, x, number))
-    return list(groups.values())
-
-
+@lru_cache(maxsize=4096)
 def mcnemar(a_only: int, b_only: int) -> float:
     """Return the exact two-sided p of McNemar's test, from the discordant samples."""
     fewer, n = min(a_only, b_only), a_only + b_only
@@ -197,33 +264,28 @@ def mcnemar(a_only: int, b_only: int) -> float:
     return min(1.0, 2 * at_most_so_few)
 
 
-def holm(p_values: Mapping[Test, float | None]) -> dict[Test, float | None]:
-    """Return the p values adjusted for their number (Holm 1979, Scand. J. Statistics 6:65).
-
-    None stays None and is not counted as a test.
-    """
-    known = [(test, p) for test, p in p_values.items() if p is not None]
-    known.sort(key=itemgetter(1))
-    adjusted = dict[Test, float | None](p_values)
-    largest = 0.0
-    for rank, (test, p) in enumerate(known):
-        largest = max(largest, min(1.0, (len(known) - rank) * p))
-        adjusted[test] = largest
-    return adjusted
-
-
 _POWER = 0.8
 _MOST_DF = 1e6  # from here on Student's t equals the normal to six digits
 
 
+class PairedTest(Struct, frozen=True, eq=False):
+    """Arrays by pair; NaN where the variance is undefined."""
+
+    stderr_clustered: Floats
+    ci_low: Floats
+    ci_high: Floats
+    p_value: Floats
+    mde: Floats  # the difference that is found with a power of 80 %
+
+
 def paired_test(
-    found: Difference,
+    difference: Floats,
     strata: Sequence[ClusterSums],
     variance: ClusteredVariance,
-    discordant: int,
-    added: float = 0.0,
-) -> Difference:
-    """Return a known difference with its clustered stderr, interval, p and `mde`.
+    discordant: Ints,
+    added: Floats | None = None,
+) -> PairedTest:
+    """Test differences whose terms are the means of strata.
 
     Interval and p are both from `T(x) = (difference - x) / sqrt(V(x))`.
 
@@ -241,54 +303,54 @@ def paired_test(
     """
     # A pseudo-sample's values lie 1 apart unless epochs were averaged. With `joint_size` instead of
     # its root, one in fifteen candidates that were worse by the margin shipped.
-    difference = found.difference or 0.0
-    sizes = [
-        stratum.weight * min(1.0, math.sqrt(stratum.joint_size)) / stratum.samples
-        for stratum in strata
-    ]
-    squares = variance.reduced + math.fsum(size**2 for size in sizes)
-    cubes = math.fsum(size**3 for size in sizes) / 2
-    df = _MOST_DF
-    if variance.reduced > 0:
-        df = min(df, variance.df * (squares / variance.reduced) ** 2)
-    squares += added
-    t = t_quantile(1 - LEVEL / 2, df)
-    slope_down = max(0.0, cubes - variance.third) / squares
-    slope_up = max(0.0, cubes + variance.third) / squares
-    low = max(-1.0, difference - _reach(t, squares, slope_down))
-    high = min(1.0, difference + _reach(t, squares, slope_up))
-    slope = slope_down if difference > 0 else slope_up
-    p = t_two_sided(difference / math.sqrt(squares + slope * abs(difference)), df)
-    least = 2.0 ** (1 - discordant) if discordant else 1.0
-    if least >= LEVEL:
-        low, high = min(low, 0.0), max(high, 0.0)
-    return replace(
-        found,
-        stderr_clustered=math.sqrt(variance.sandwich + added),
-        ci_low=low,
-        ci_high=high,
-        p_value=max(p, least),
-        clusters=variance.clusters,
-        mde=_detectable(t + t_quantile(_POWER, df), squares, abs(difference), strata),
+    added = np.zeros_like(difference) if added is None else added
+    sizes = np.stack(
+        [each.weight * np.minimum(1.0, np.sqrt(each.joint_size)) / each.n for each in strata]
     )
+    squares = variance.reduced + (sizes**2).sum(axis=0)
+    cubes = (sizes * sizes * sizes).sum(axis=0) / 2
+    reduced = np.where(variance.reduced > 0, variance.reduced, np.inf)
+    inflated = variance.df * (squares / reduced) ** 2
+    df = np.where(variance.reduced > 0, np.minimum(_MOST_DF, inflated), _MOST_DF)
+    squares = squares + added
+    squares = np.where(variance.defined, squares, 1.0)
+    t = t_quantile_each(1 - LEVEL / 2, df)
+    slope_down = np.maximum(0.0, cubes - variance.third) / squares
+    slope_up = np.maximum(0.0, cubes + variance.third) / squares
+    low = np.maximum(-1.0, difference - _reach(t, squares, slope_down))
+    high = np.minimum(1.0, difference + _reach(t, squares, slope_up))
+    slope = np.where(difference > 0, slope_down, slope_up)
+    p = t_two_sided_each(difference / np.sqrt(squares + slope * np.abs(difference)), df)
+    least = np.where(discordant > 0, np.ldexp(1.0, 1 - discordant), 1.0)
+    too_few = least >= LEVEL
+    quantiles = t + t_quantile_each(_POWER, df)
+    columns = (
+        np.sqrt(variance.sandwich + added),
+        np.where(too_few, np.minimum(low, 0.0), low),
+        np.where(too_few, np.maximum(high, 0.0), high),
+        np.maximum(p, least),
+        _detectable(quantiles, squares, np.abs(difference), strata),
+    )
+    return PairedTest(*(np.where(variance.defined, column, np.nan) for column in columns))
 
 
 def _detectable(
-    quantiles: float, squares: float, difference: float, strata: Sequence[ClusterSums]
-) -> float:
+    quantiles: Floats, squares: Floats, difference: Floats, strata: Sequence[ClusterSums]
+) -> Floats:
     """Solve `x = quantiles sqrt(V(x))`, with V(x) the variance of a run whose true difference is x.
 
     A larger difference needs further discordant samples. If V ignored them, runs would find
     differences of this size in only 62 to 78 % of cases.
     """
-    found = quantiles * math.sqrt(squares)
-    if found <= difference:
-        return found
-    slope = math.fsum(each.weight**2 * each.joint_size / each.samples for each in strata)
-    return max(difference, _reach(quantiles, max(0.0, squares - slope * difference), slope))
+    found = quantiles * np.sqrt(squares)
+    slopes = [each.weight**2 * each.joint_size / each.n for each in strata]
+    slope = np.stack(slopes).sum(axis=0)
+    left = np.maximum(0.0, squares - slope * difference)
+    reached = np.maximum(difference, _reach(quantiles, left, slope))
+    return np.where(found <= difference, found, reached)
 
 
-def _reach(t: float, squares: float, slope: float) -> float:
+def _reach(t: Floats, squares: Floats, slope: Floats) -> Floats:
     """Solve x = t sqrt(squares + slope x)."""
     half = t * t * slope / 2
-    return half + math.sqrt(half * half + t * t * squares)
+    return half + np.sqrt(half * half + t * t * squares)

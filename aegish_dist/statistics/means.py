@@ -14,12 +14,13 @@ from functools import cached_property
 from itertools import chain
 from typing import NamedTuple
 
+import numpy as np
 from msgspec import Struct
 
+from aegish_dist.core.columns import AskedSamples, Ints
 from aegish_dist.core.metric import Estimate
 from aegish_dist.opinions.scoring import Composite
 from aegish_dist.statistics.distributions import t_quantile
-from aegish_dist.statistics.inference import count_clusters, sum_of_known
 from aegish_dist.statistics.rates import (
     Dependence,
     Interval,
@@ -41,6 +42,42 @@ class Observation(Struct, frozen=True):
     value: float  # mean over the epochs of each such sample, in [0, 1]
     samples: int
     weight: int = 1  # of each sample: 1, or its epochs where every verdict counts alike
+
+
+def observed(
+    samples: AskedSamples, right: Ints, epochs: Ints, *, by_epoch: bool = False
+) -> list[Observation]:
+    """Return samples with the share of their epochs that is right; those without any are left out.
+
+    Args:
+        by_epoch: Whether a sample weighs as much as its epochs; else all weigh alike.
+    """
+    names: list[str | None] = [*samples.cluster_names, None]
+    cluster = np.minimum(samples.cluster, len(names) - 1)
+    rows = np.stack([cluster, right, epochs])[:, epochs > 0]
+    kinds, numbers = np.unique(rows, axis=1, return_counts=True)
+    observations = []
+    for (place, hits, n), number in zip(kinds.T.tolist(), numbers.tolist(), strict=True):
+        weight = n if by_epoch else 1
+        observations.append(Observation(None, names[place], hits / n, number, weight))
+    return observations
+
+
+def sum_of_known(parts: Sequence[float | None]) -> float | None:
+    """Return a sum; None if a part is undefined."""
+    known = [part for part in parts if part is not None]
+    return math.fsum(known) if len(known) == len(parts) else None
+
+
+def count_clusters(numbers: Iterable[tuple[str | None, int]]) -> int:
+    """Count clusters by name and number; a named one in several strata counts once."""
+    names, unnamed = set(), 0
+    for name, number in numbers:
+        if name is None:
+            unnamed += number
+        else:
+            names.add(name)
+    return len(names) + unnamed
 
 
 def with_assumption(variance: float, n: float, cluster: float) -> float:

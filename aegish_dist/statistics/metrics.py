@@ -139,11 +139,6 @@ def _observe(
     ]
 
 
-METRICS_VERSION = 8
-"""A changed or additional number in a snapshot needs a higher version.
-`tests/unit/statistics/golden_metrics.json` holds the numbers of this version."""
-
-
 Formula = Callable[[ScoredTally], Estimate | None]  # None where the rule set has no such metric
 
 

@@ -1,198 +1,300 @@
 """The paired difference of two sides on the samples that both have scored: b minus a.
 
-Values are integers of 2^-60, so no sum depends on the order of its input.
+The value of a sample is an integer of 2^-40, so no sum of values depends on their order. Many pairs
+are compared at once: arrays have a row for each pair and a column for each sample.
 """
 
-import math
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
-from operator import itemgetter, or_
-from typing import Generic, NamedTuple, Self, TypeVar
+from functools import cached_property
+from typing import Generic, TypeVar
 
-from msgspec import Struct, field
+import numpy as np
 from msgspec.structs import replace
 
-from aegish_dist.core.metric import COMPARED, Comparison, Difference
-from aegish_dist.core.outcome import OutcomeDetails
+from aegish_dist.core.columns import AskedSamples, Bools, Codes, Floats, Ints, by_finding
+from aegish_dist.core.metric import Comparison, Difference, Metric
 from aegish_dist.core.sample import TrueLabel
+from aegish_dist.opinions.guards import Guards
 from aegish_dist.opinions.scoring import Composite, ScoringRule
-from aegish_dist.opinions.suspicion import Guards
+from aegish_dist.statistics.distributions import holm_adjusted
 from aegish_dist.statistics.inference import (
-    ClusterSum,
     ClusterSums,
     clustered_variance,
-    count_clusters,
-    holm,
+    clusters_of_any,
+    fsum_rows,
     mcnemar,
+    or_none,
     paired_test,
-    sum_of_known,
 )
 
-UNIT = 1 << 60  # the value of a right answer: fine enough for means over epochs
+UNIT = 1 << 40  # the value of a right answer: fine enough for means over epochs
+UNSCORED = -1
 LARGE_CLUSTER = 0.25  # of a label's samples; beyond, intervals of high rates cover too little
+MOST_CELLS = 4_000_000  # of an array; more pairs than fit are compared one group after another
 
 Key = TypeVar("Key")
-_Group = tuple[TrueLabel, str | None]  # a label, and a category of its samples; None: all
 
 
-class SampleKind(NamedTuple):
-    """Samples that no metric tells apart."""
-
-    target: TrueLabel
-    category: str | None  # None for harmless samples
-    cluster: str | None  # None: each of the samples is a cluster of its own
-
-
-class PairedAnswers(Struct, Generic[Key], frozen=True):
-    """The answers of several sides about the same samples, in columns of one order."""
-
-    kinds: Sequence[SampleKind]
-    kind: Sequence[int]  # by sample, its place in `kinds`
-    findings: Sequence[OutcomeDetails]  # of samples; the first entry, empty: no verdict
-    answers: Mapping[Key, Sequence[int]]  # by side and sample, its place in `findings`
-    keys: Mapping[Key, Mapping[int, int]] = field(default_factory=dict)
-    """By side and place of a sample, its key in the store; empty if not asked for."""
-
-    @classmethod
-    def of(cls, guards: Guards, side: Callable[[str], Key]) -> Self:
-        """Return what models and policies answered; `side` makes a key of a name."""
-        epochs = guards.decisions[-1].epoch
-        kinds, findings = dict[SampleKind, int](), dict[OutcomeDetails, int]({(): 0})
-        about = (
-            SampleKind(list(TrueLabel)[not each.dangerous], each.category, each.cluster)
-            for each in guards.decisions[::epochs]
-        )
-        kind = [kinds.setdefault(each, len(kinds)) for each in about]
-        answers = {}
-        for guard in guards.guards:
-            column = answers[side(guard.name)] = list[int]()
-            for row in zip(*[iter(guard.findings)] * epochs, strict=True):
-                counts = Counter(finding for finding in row if finding is not None)
-                column.append(findings.setdefault(tuple(sorted(counts.items())), len(findings)))
-        keys = dict(enumerate(guards.keys))
-        return cls([*kinds], kind, [*findings], answers, dict.fromkeys(answers, keys))
-
-    def answered(self, a: Key, b: Key) -> int:
-        """Return how many samples at least one of two sides has a verdict about."""
-        return sum(map(bool, map(or_, self.answers[a], self.answers[b])))
+def epoch_counts(finding: Codes, malicious: Bools, rule: ScoringRule) -> tuple[Ints, Ints]:
+    """Return by sample how many of its epochs are right, and how many are scored."""
+    scored = by_finding(rule.is_scored)[finding]
+    detects = by_finding(rule.is_detection)[finding]
+    accepts = by_finding(rule.is_acceptance)[finding]
+    right = scored & np.where(malicious[:, None], detects, accepts)
+    return right.sum(axis=1), scored.sum(axis=1)
 
 
-class PairedStratum(Struct):
-    """Samples of one label, or of one category, that the rule scores on both sides."""
+def scored_values(finding: Codes, malicious: Bools, rule: ScoringRule) -> Ints:
+    """Return by sample the mean over its scored epochs that are right, as `values_of` does."""
+    return values_of(*epoch_counts(finding, malicious, rule))
 
-    kinds: Counter[tuple[int, int]] = field(default_factory=Counter)
-    """Number of samples by their values on both sides, in units of 2^-60."""
-    unclustered: Counter[tuple[int, int]] = field(default_factory=Counter)
-    clusters: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-    """By cluster: samples, sum of the baseline, sum of the candidate."""
 
-    def add(self, cluster: str | None, value_a: int, value_b: int, samples: int) -> None:
-        self.kinds[value_a, value_b] += samples
-        if cluster is None:
-            self.unclustered[value_a, value_b] += samples
-            return
-        known, sum_a, sum_b = self.clusters.get(cluster, (0, 0, 0))
-        sums = sum_a + samples * value_a, sum_b + samples * value_b
-        self.clusters[cluster] = (known + samples, *sums)
+def values_of(right: Ints, scored: Ints) -> Ints:
+    """Return by sample the mean over its scored epochs, in `UNIT`; `UNSCORED` without one."""
+    share = right * float(UNIT) / np.maximum(1, scored)
+    return np.where(scored > 0, np.rint(share).astype(np.int64), UNSCORED)
 
-    @property
-    def samples(self) -> int:
-        return self.kinds.total()
 
-    @property
-    def binary(self) -> bool:
-        """Whether every sample is either right or wrong on each side."""
-        return all(a in (0, UNIT) and b in (0, UNIT) for a, b in self.kinds)
+class Stratum:
+    """Samples of a label, or of one category, cluster after cluster."""
 
-    @property
-    def large_clusters(self) -> dict[str, float]:
-        """Clusters with a large part of the samples, and that share."""
-        large = {}
-        for cluster, (samples, *_) in sorted(self.clusters.items()):
-            if samples > max(1, LARGE_CLUSTER * self.samples):
-                large[cluster] = samples / self.samples
-        return large
+    def __init__(self, cluster: Ints, chosen: Bools) -> None:
+        own = np.flatnonzero(chosen)
+        self.rows = own[np.argsort(cluster[own], kind="stable")]
+        self.cluster, self._starts = np.unique(cluster[self.rows], return_index=True)
+
+    def sums(self, column: Ints | Bools) -> Ints:
+        """Add up the samples of each cluster, which are in the order of `rows`."""
+        if not len(self.rows):
+            return np.zeros((len(column), 0), np.int64)
+        sums: Ints = np.add.reduceat(column, self._starts, axis=1, dtype=np.int64)
+        return sums
+
+
+class PairedStratum:
+    """The values of pairs of sides in a stratum, on the samples that both have scored."""
+
+    def __init__(self, stratum: Stratum, a: Ints, b: Ints) -> None:
+        """Take the values of both sides, a row for each pair and a column for each sample."""
+        self._stratum = stratum
+        a, b = a[:, stratum.rows], b[:, stratum.rows]
+        self.both = (a >= 0) & (b >= 0)
+        self.a = np.where(self.both, a, 0)
+        self.b = np.where(self.both, b, 0)
+        self.cluster = stratum.cluster
+        self.samples_of_cluster = stratum.sums(self.both)
+        self._totals_a, self._totals_b = stratum.sums(self.a), stratum.sums(self.b)
+        self.samples: Ints = self.both.sum(axis=1)
+
+    @cached_property
+    def means(self) -> tuple[Floats, Floats]:
+        """Both sides by pair; 0 without a sample."""
+        n = np.maximum(1, self.samples)
+        return self._totals_a.sum(axis=1) / UNIT / n, self._totals_b.sum(axis=1) / UNIT / n
+
+    @cached_property
+    def binary(self) -> Bools:
+        """By pair, whether every sample is either right or wrong on each side."""
+        of_a = (self.a == 0) | (self.a == UNIT)
+        of_b = (self.b == 0) | (self.b == UNIT)
+        return np.asarray((of_a & of_b).all(axis=1))
+
+    @cached_property
+    def discordant(self) -> tuple[Ints, Ints]:
+        """Samples that only a, or only b, had right; 0 if not binary."""
+        a_only = (self.a > self.b).sum(axis=1)
+        b_only = (self.b > self.a).sum(axis=1)
+        return np.where(self.binary, a_only, 0), np.where(self.binary, b_only, 0)
 
     @property
-    def discordant(self) -> tuple[int, int]:
-        """Samples that only the baseline, or only the candidate, had right; 0 if not binary."""
-        return (self.kinds[UNIT, 0], self.kinds[0, UNIT]) if self.binary else (0, 0)
+    def differing(self) -> Bools:
+        """By pair and cluster, whether it differs between the sides."""
+        return np.asarray(self._totals_a != self._totals_b)
 
-    def differing(self) -> Iterator[tuple[str | None, int]]:
-        """Yield by name and number the clusters that differ between the sides."""
-        for cluster, (_, of_a, of_b) in self.clusters.items():
-            if of_a != of_b:
-                yield cluster, 1
-        for (of_a, of_b), samples in self.unclustered.items():
-            if of_a != of_b:
-                yield None, samples
+    def large_clusters(self, pair: int, names: Sequence[str]) -> dict[str, float]:
+        """Return the clusters with a large part of the samples of a pair, and that share."""
+        samples, of_cluster = int(self.samples[pair]), self.samples_of_cluster[pair]
+        large = np.flatnonzero(of_cluster > max(1, LARGE_CLUSTER * samples))
+        return {names[self.cluster[each]]: of_cluster[each] / samples for each in large}
 
-    @property
-    def means(self) -> tuple[float, float]:
-        a = sum(of_a * samples for (of_a, _), samples in self.kinds.items())
-        b = sum(of_b * samples for (_, of_b), samples in self.kinds.items())
-        return a / UNIT / self.samples, b / UNIT / self.samples
-
-    def differences(self, weight_a: float, weight_b: float) -> ClusterSums:
+    def differences(self, weight_a: Floats, weight_b: Floats) -> ClusterSums:
         """Return the sums of `weight_b b - weight_a a` by cluster."""
-        a, b = weight_a / UNIT, weight_b / UNIT
-        named = [
-            ClusterSum(cluster, samples, b * total_b - a * total_a)
-            for cluster, (samples, total_a, total_b) in self.clusters.items()
-        ]
-        alone = [
-            ClusterSum(None, 1, b * value_b - a * value_a, clusters)
-            for (value_a, value_b), clusters in self.unclustered.items()
-        ]
-        return ClusterSums((*named, *alone), max(weight_a, weight_b))
+        of_a = (weight_a / UNIT)[:, None] * self._totals_a
+        of_b = (weight_b / UNIT)[:, None] * self._totals_b
+        weight = np.maximum(weight_a, weight_b)
+        return ClusterSums(self.cluster, self.samples_of_cluster, of_b - of_a, weight)
 
-    def variance(self, weight_a: float, weight_b: float) -> float | None:
-        """Return the variance of the mean of `weight_b b - weight_a a`; None for one sample."""
-        n = self.samples
-        if n < 2:
-            return None
+    def variance(self, weight_a: Floats, weight_b: Floats) -> Floats:
+        """Return the variance of the mean of `weight_b b - weight_a a`; NaN for one sample."""
         a, b = self.means
         mean = weight_b * b - weight_a * a
-        squares = math.fsum(
-            samples * ((weight_b * b - weight_a * a) / UNIT - mean) ** 2
-            for (a, b), samples in self.kinds.items()
+        values = (weight_b[:, None] * self.b - weight_a[:, None] * self.a) / UNIT
+        squares = np.where(self.both, (values - mean[:, None]) ** 2, 0.0)
+        n = self.samples
+        return np.where(n > 1, fsum_rows(squares) / np.maximum(1, n * (n - 1)), np.nan)
+
+
+_Term = tuple[PairedStratum, Floats, Floats]  # samples of a label, weights of both sides' means
+
+
+def rate_differences(stratum: PairedStratum) -> list[Difference]:
+    one = np.ones(len(stratum.samples))
+    found = _differences(*stratum.means, [(stratum, one, one)], stratum.samples > 0)
+    differences = []
+    for difference, binary in zip(found, stratum.binary.tolist(), strict=True):
+        if binary and difference.n:
+            p = mcnemar(difference.a_only, difference.b_only)
+            difference = replace(difference, mcnemar_p=p)  # noqa: PLW2901
+        differences.append(difference)
+    return differences
+
+
+def score_differences(
+    composite: Composite,
+    malicious: PairedStratum,
+    harmless: PairedStratum,
+    added: Floats | None = None,
+) -> list[Difference]:
+    """Return the differences of the score; `added` is variance that the samples do not show."""
+    known = (malicious.samples > 0) & (harmless.samples > 0)
+    terms = [
+        _score_term(composite, malicious, harmless),
+        _score_term(composite, harmless, malicious),
+    ]
+    detection, acceptance = malicious.means, harmless.means
+    a = composite.score(detection[0], acceptance[0])
+    b = composite.score(detection[1], acceptance[1])
+    return _differences(a, b, terms, known, added)
+
+
+def _score_term(composite: Composite, own: PairedStratum, other: PairedStratum) -> _Term:
+    if composite is Composite.BALANCED:
+        half = np.full(len(own.samples), 0.5)
+        return own, half, half
+    # The delta method: the weight of a rate is the other rate of its side. A rate of 0 weighs a
+    # little, or there would be no width where both are 0.
+    least = 1 / (other.samples + 2)
+    weight_a, weight_b = (np.maximum(rate, least) for rate in other.means)
+    return own, weight_a, weight_b
+
+
+def _differences(
+    a: Floats, b: Floats, terms: Sequence[_Term], known: Bools, added: Floats | None = None
+) -> list[Difference]:
+    """Return the difference of each pair; of what is not known the number of samples alone."""
+    paired = [stratum for stratum, *_ in terms]
+    strata = [stratum.differences(*weights) for stratum, *weights in terms]
+    variance = clustered_variance(strata)
+    differing = clusters_of_any([(each.cluster, each.differing) for each in paired])
+    tested = paired_test(b - a, strata, variance, differing, added)
+    independent = np.stack([stratum.variance(*weights) for stratum, *weights in terms]).sum(axis=0)
+    samples = np.stack([stratum.samples for stratum in paired]).sum(axis=0)
+    a_only = np.stack([stratum.discordant[0] for stratum in paired]).sum(axis=0)
+    b_only = np.stack([stratum.discordant[1] for stratum in paired]).sum(axis=0)
+    stderr = np.sqrt(independent)
+    found = []
+    for pair, is_known in enumerate(known.tolist()):
+        if not is_known:
+            found.append(Difference(n=int(samples[pair])))
+            continue
+        difference = Difference(
+            a=float(a[pair]),
+            b=float(b[pair]),
+            difference=float(b[pair] - a[pair]),
+            stderr=or_none(stderr[pair]),
+            stderr_clustered=or_none(tested.stderr_clustered[pair]),
+            ci_low=or_none(tested.ci_low[pair]),
+            ci_high=or_none(tested.ci_high[pair]),
+            p_value=or_none(tested.p_value[pair]),
+            n=int(samples[pair]),
+            clusters=int(variance.clusters[pair]),
+            mde=or_none(tested.mde[pair]),
+            a_only=int(a_only[pair]),
+            b_only=int(b_only[pair]),
         )
-        return squares / (n * (n - 1))
+        found.append(difference)
+    return found
 
 
-PairedSamples = Mapping[_Group, PairedStratum]
-"""The samples that a rule set scores on both of two sides, by label, and by category if asked."""
-
-
-def _groups(kind: SampleKind, *, by_category: bool) -> tuple[_Group, ...]:
-    """Return the groups that samples of a kind belong to: its label, and its category."""
-    of_label, of_category = (kind.target, None), (kind.target, kind.category)
-    apart = by_category and kind.target is TrueLabel.MALICIOUS and kind.category is not None
-    return (of_label, of_category) if apart else (of_label,)
-
-
-class ScoredColumns(Generic[Key]):
-    """The values of several sides under a rule set."""
+class PairedScores(Generic[Key]):
+    """The values of several sides on the same samples, compared pair by pair."""
 
     def __init__(
-        self, answers: PairedAnswers[Key], rule: ScoringRule, *, by_category: bool = False
+        self, samples: AskedSamples, values: Mapping[Key, Ints], composite: Composite
     ) -> None:
-        self._answers, self._composite = answers, rule.composite
-        self._groups = [_groups(kind, by_category=by_category) for kind in answers.kinds]
-        worth = {
-            target: [_value(target, each, rule) for each in answers.findings]
-            for target in TrueLabel
-        }
-        self._worth = [worth[kind.target] for kind in answers.kinds]
-        """By kind and place of the findings."""
+        """Take values in the order of the samples, as `values_of` returns them."""
+        self._samples, self._values, self._composite = samples, values, composite
+        self._labels = [
+            Stratum(samples.cluster, samples.malicious),
+            Stratum(samples.cluster, ~samples.malicious),
+        ]
 
-    def p_of_scores(self, a: Key, b: Key) -> float | None:
-        """Return p of no difference of the scores, not adjusted for other pairs."""
-        samples = self.pair(a, b)
-        return score_difference(
-            self._composite, samples[TrueLabel.MALICIOUS, None], samples[TrueLabel.HARMLESS, None]
-        ).p_value
+    @cached_property
+    def _categories(self) -> dict[str, Stratum]:
+        """Malicious samples by category."""
+        kinds = self._samples.kinds
+        malicious = {k.category for k in kinds if k.target is TrueLabel.MALICIOUS}
+        strata = {}
+        for name in sorted(each for each in malicious if each is not None):
+            own = [k.target is TrueLabel.MALICIOUS and k.category == name for k in kinds]
+            is_own = np.array(own, bool)[self._samples.kind]
+            strata[name] = Stratum(self._samples.cluster, is_own)
+        return strata
+
+    def scores(
+        self, pairs: Sequence[tuple[Key, Key]], added: Callable[[slice], Floats] | None = None
+    ) -> list[Difference]:
+        """Return how the scores of pairs differ, p not adjusted.
+
+        Args:
+            added: Of pairs from one place to another, variance that the samples do not show.
+        """
+        found: list[Difference] = []
+        for part, a, b in self._parts(pairs):
+            strata = [PairedStratum(stratum, a, b) for stratum in self._labels]
+            further = None if added is None else added(part)
+            found += score_differences(self._composite, strata[0], strata[1], further)
+        return found
+
+    def compare(
+        self, pairs: Sequence[tuple[Key, Key]], *, by_category: bool = False
+    ) -> list[Comparison]:
+        """Compare pairs, p adjusted for their number, metric by metric."""
+        found: list[Comparison] = []
+        for _, a, b in self._parts(pairs):
+            found += self._compared(a, b, by_category=by_category)
+        return _adjusted(found)
+
+    def _parts(self, pairs: Sequence[tuple[Key, Key]]) -> Iterator[tuple[slice, Ints, Ints]]:
+        """Yield pairs in groups, with the values of their sides."""
+        size = max(1, MOST_CELLS // max(1, len(self._samples)))
+        for start in range(0, len(pairs), size):
+            part = slice(start, start + size)
+            a = np.stack([self._values[first] for first, _ in pairs[part]])
+            b = np.stack([self._values[second] for _, second in pairs[part]])
+            yield part, a, b
+
+    def _compared(self, a: Ints, b: Ints, *, by_category: bool) -> Iterator[Comparison]:
+        malicious, harmless = (PairedStratum(stratum, a, b) for stratum in self._labels)
+        metrics = {
+            Metric.SCORE: score_differences(self._composite, malicious, harmless),
+            Metric.DETECTION_RATE: rate_differences(malicious),
+            Metric.ACCEPTANCE_RATE: rate_differences(harmless),
+        }
+        of_categories = {}
+        if by_category:
+            for name, stratum in self._categories.items():
+                of_categories[name] = rate_differences(PairedStratum(stratum, a, b))
+        names = self._samples.cluster_names
+        for pair in range(len(a)):
+            categories = {name: of_pairs[pair] for name, of_pairs in of_categories.items()}
+            yield Comparison(
+                samples=int(malicious.samples[pair] + harmless.samples[pair]),
+                metrics={name: of_pairs[pair] for name, of_pairs in metrics.items()},
+                categories={name: each for name, each in categories.items() if each.n},
+                large_clusters=malicious.large_clusters(pair, names)
+                | harmless.large_clusters(pair, names),
+            )
 
     def changed(self, a: Key, b: Key) -> Iterator[tuple[int, TrueLabel, bool]]:
         """Yield the samples that two sides judge differently in most of their scored epochs.
@@ -201,138 +303,39 @@ class ScoredColumns(Generic[Key]):
             The place of a sample, its label, and whether `b` has it right. A sample that a side has
             right as often as wrong, or that it leaves unscored, is none of them.
         """
-        for place, (kind, way_a, way_b) in enumerate(self._ways(a, b)):
-            worth = self._worth[kind]
-            judged = _is_mostly_right(worth[way_a]), _is_mostly_right(worth[way_b])
-            if judged in ((True, False), (False, True)):
-                yield place, self._answers.kinds[kind].target, judged == (False, True)
-
-    def pair(self, a: Key, b: Key) -> PairedSamples:
-        """Return the samples that are scored on two sides, in groups; a category may be absent."""
-        strata = defaultdict[_Group, PairedStratum](PairedStratum)
-        for target in TrueLabel:
-            strata[target, None] = PairedStratum()
-        for (kind, way_a, way_b), samples in Counter(self._ways(a, b)).items():
-            value_a, value_b = self._worth[kind][way_a], self._worth[kind][way_b]
-            if value_a is not None and value_b is not None:
-                cluster = self._answers.kinds[kind].cluster
-                for group in self._groups[kind]:
-                    strata[group].add(cluster, value_a, value_b, samples)
-        return strata
-
-    def _ways(self, a: Key, b: Key) -> Iterator[tuple[int, int, int]]:
-        """Pair up by sample its kind, and the places of what two sides have found."""
-        columns = self._answers.answers
-        return zip(self._answers.kind, columns[a], columns[b], strict=True)
+        right_a, right_b = (2 * self._values[key] > UNIT for key in (a, b))
+        wrong_a, wrong_b = (_is_mostly_wrong(self._values[key]) for key in (a, b))
+        differ = (right_a & wrong_b) | (wrong_a & right_b)
+        for place in np.flatnonzero(differ).tolist():
+            target = self._samples.kinds[self._samples.kind[place]].target
+            yield place, target, bool(right_b[place])
 
 
-def _is_mostly_right(value: int | None) -> bool | None:
-    """Return whether a sample is right in most of its scored epochs; None if in half or none."""
-    if value is None or 2 * value == UNIT:
-        return None
-    return 2 * value > UNIT
+def paired_scores(guards: Guards, rule: ScoringRule) -> PairedScores[str]:
+    """Return the guards of a run as a rule set scores them, by name."""
+    values = {}
+    for guard in guards.guards:
+        values[guard.name] = scored_values(guard.finding, guards.samples.malicious, rule)
+    return PairedScores(guards.samples, values, rule.composite)
 
 
-def _value(target: TrueLabel, findings: OutcomeDetails, rule: ScoringRule) -> int | None:
-    """Return the mean over the scored epochs of a sample, in 2^-60; None without one."""
-    count = rule.count_right(target, findings)
-    return in_units(count.right, count.scored) if count.scored else None
+def _is_mostly_wrong(values: Ints) -> Bools:
+    return np.asarray((values != UNSCORED) & (2 * values < UNIT))
 
 
-def in_units(right: int, scored: int) -> int:
-    """Return the share of scored epochs that are right, in 2^-60."""
-    return round(right * UNIT / scored)
-
-
-def compare_samples(scored: PairedSamples, composite: Composite) -> Comparison:
-    """Compare two sides on samples that are scored on both; `adjusted` sets `p_adjusted`."""
-    malicious, harmless = (scored[target, None] for target in TrueLabel)
-    named = [(name, s) for (_, name), s in scored.items() if name is not None and s.kinds]
-    differences = (
-        score_difference(composite, malicious, harmless),
-        *map(rate_difference, (malicious, harmless)),
-    )
-    return Comparison(
-        samples=malicious.samples + harmless.samples,
-        metrics=dict(zip(COMPARED, differences, strict=True)),
-        categories={
-            name: rate_difference(stratum) for name, stratum in sorted(named, key=itemgetter(0))
-        },
-        large_clusters=malicious.large_clusters | harmless.large_clusters,
-    )
-
-
-_Term = tuple[PairedStratum, float, float]  # samples of a label, weights of both sides' means
-
-
-def rate_difference(stratum: PairedStratum) -> Difference:
-    if not stratum.samples:
-        return Difference()
-    found = _difference(*stratum.means, (stratum, 1.0, 1.0))
-    return replace(found, mcnemar_p=mcnemar(*stratum.discordant)) if stratum.binary else found
-
-
-def score_difference(
-    composite: Composite, malicious: PairedStratum, harmless: PairedStratum, added: float = 0.0
-) -> Difference:
-    """Return the difference of the score; `added` is variance that the samples do not show."""
-    if not (malicious.samples and harmless.samples):
-        return Difference(n=malicious.samples + harmless.samples)
-    a, b = map(composite.score, malicious.means, harmless.means)
-    if composite is Composite.BALANCED:
-        return _difference(a, b, (malicious, 0.5, 0.5), (harmless, 0.5, 0.5), added=added)
-
-    # The delta method: the weight of a rate is the other rate of its side. A rate of 0 weighs a
-    # little, or there would be no width where both are 0.
-    def term(own: PairedStratum, other: PairedStratum) -> _Term:
-        weight_a, weight_b = (max(rate, 1 / (other.samples + 2)) for rate in other.means)
-        return own, weight_a, weight_b
-
-    return _difference(a, b, term(malicious, harmless), term(harmless, malicious), added=added)
-
-
-def _difference(a: float, b: float, *terms: _Term, added: float = 0.0) -> Difference:
-    paired = [stratum for stratum, *_ in terms]
-    strata = [stratum.differences(*weights) for stratum, *weights in terms]
-    variance = clustered_variance(strata)
-    independent = sum_of_known([stratum.variance(*weights) for stratum, *weights in terms])
-    sums = chain.from_iterable(stratum.sums for stratum in strata)
-    found = Difference(
-        a=a,
-        b=b,
-        difference=b - a,
-        stderr=None if independent is None else math.sqrt(independent),
-        n=sum(stratum.samples for stratum in paired),
-        clusters=count_clusters((each.cluster, each.clusters) for each in sums),
-        a_only=sum(stratum.discordant[0] for stratum in paired),
-        b_only=sum(stratum.discordant[1] for stratum in paired),
-    )
-    if variance is None:
-        return found
-    discordant = count_clusters(chain.from_iterable(stratum.differing() for stratum in paired))
-    return paired_test(found, strata, variance, discordant, added)
-
-
-def adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """Return the comparisons with Holm's p over all pairs, metric by metric, in their order."""
-    metrics = _adjusted([each.metrics for each in comparisons])
-    categories = _adjusted([each.categories for each in comparisons])
+def _adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    metrics = _adjusted_by_name([each.metrics for each in comparisons])
+    categories = _adjusted_by_name([each.categories for each in comparisons])
     return [
         replace(each, metrics=of_metrics, categories=of_categories)
         for each, of_metrics, of_categories in zip(comparisons, metrics, categories, strict=True)
     ]
 
 
-def _adjusted(pairs: Sequence[Mapping[str, Difference]]) -> list[dict[str, Difference]]:
+def _adjusted_by_name(pairs: Sequence[Mapping[str, Difference]]) -> list[dict[str, Difference]]:
     result = [dict(pair) for pair in pairs]
     for name in set[str]().union(*pairs):
         with_it = {place: pair[name] for place, pair in enumerate(pairs) if name in pair}
         for place, found in holm_adjusted(with_it).items():
             result[place][name] = found
     return result
-
-
-def holm_adjusted(found: Mapping[Key, Difference]) -> dict[Key, Difference]:
-    """Return the differences with Holm's p over all of them."""
-    adjusted_p = holm({key: each.p_value for key, each in found.items()})
-    return {key: replace(each, p_adjusted=adjusted_p[key]) for key, each in found.items()}

@@ -1,8 +1,9 @@
 """The search for a guard made of several: which policy over a run's guards is best, and how good.
 
 Systems are: a guard as it stands or with a threshold; two guards of which any or both have to stop;
-a guard that asks one that costs no less, on WARN or in a range of suspicion. A set of decisions is
-an integer with a bit for each, so that 100,000 systems take seconds.
+a guard that asks one that costs no less, on WARN or in a range of suspicion. What a hundred systems
+stop in each fold follows from one count of decisions by what both guards say, so that 100,000
+systems take seconds.
 
 For each fold of clusters the best system is chosen on the other folds, thresholds and all, and
 judged on this one, as in `thresholds`: having looked at many systems raises no estimate. The choice
@@ -10,82 +11,34 @@ between a guard as it stands, a threshold and a system is made in the same way, 
 """
 
 import math
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, combinations, permutations, product
-from operator import add
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import chain, combinations, permutations
 from typing import NamedTuple
 
+import numpy as np
 from msgspec import Struct
 
-from aegish_dist.core.metric import Criterion, Difference, FittedGuard
+from aegish_dist.core.columns import FINDINGS, Bools, Floats, Ints, by_finding
+from aegish_dist.core.metric import FittedGuard
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.errors import ReportError
-from aegish_dist.opinions.policy import Candidate, Policy, Stage, When
-from aegish_dist.opinions.scoring import ACTIONS, DEFAULT_RULE, Composite, ScoringRule
-from aegish_dist.opinions.suspicion import Guard, Guards
-from aegish_dist.statistics.thresholds import (
-    BALANCED_ACCURACY,
-    FoldedDecisions,
-    halfway,
-    most_detections,
+from aegish_dist.opinions.guards import Guard, Guards
+from aegish_dist.opinions.policy import (
+    Candidate,
+    Choice,
+    MissOverlap,
+    Policy,
+    PolicySearch,
+    Requirements,
+    Stage,
+    When,
 )
+from aegish_dist.opinions.scoring import ACTIONS, DEFAULT_RULE, Composite, ScoringRule
+from aegish_dist.statistics.thresholds import Fit, FoldedDecisions, halfway
 
 CUTS = 24  # thresholds of each guard of a pair, evenly by rank
 EDGES = 9  # of the ranges in which a guard asks another one
-
-
-class Requirements(Struct, frozen=True):
-    """Bounds that a system has to keep; one of unknown cost or latency keeps to no bound on it."""
-
-    max_fpr: float = 1.0
-    max_cost_per_10000: float = math.inf  # USD
-    max_p95_ms: float = math.inf
-    prevalence: float = 0.001  # share of dangerous commands among actions, in (0, 1)
-
-    @property
-    def criterion(self) -> Criterion:
-        return BALANCED_ACCURACY if self.max_fpr == 1 else most_detections(self.max_fpr)
-
-    def keeps(self, system: Candidate) -> bool:
-        """Whether a system keeps to all bounds."""
-        cost, p95 = (math.inf if e is None else e for e in (system.cost_per_10000, system.p95_ms))
-        cheap = cost <= self.max_cost_per_10000 and p95 <= self.max_p95_ms
-        return cheap and system.stop_rate <= self.max_fpr
-
-
-class Choice(Struct, frozen=True):
-    best: Candidate
-    estimate: FittedGuard  # of choosing it, out of fold; it has no threshold
-
-
-class MissOverlap(Struct, frozen=True):
-    """Dangerous decisions that two guards let pass as they stand."""
-
-    a: str
-    b: str
-    misses_a: int
-    misses_b: int
-    both: int
-    expected: float  # of both, if misses were independent: `misses_a misses_b / n`
-
-
-class PolicySearch(Struct, frozen=True):
-    as_it_stands: Choice | None  # a single guard; None: none keeps to the requirements
-    with_threshold: Choice | None  # a single guard
-    system: Choice | None  # of all systems, single guards among them
-    single: Choice | None  # the better of the two out of fold; of equals `with_threshold`
-    gain: Difference | None  # score of `system` minus that of `single`, out of fold
-    winner: str | None  # field of the best choice; None: none is surely better than chance
-    winner_estimate: FittedGuard | None
-    """Out of fold, with the choice between the three: the best of their scores is too high."""
-    line: Sequence[Candidate]
-    """The Pareto line in sample, fewest misses first: of no other system are misses, stops, cost
-    and latency all at most as large."""
-    overlaps: Sequence[MissOverlap]
-    decisions: int
-    left_out: int  # decisions of which a guard has no scored verdict
-    unpriced: dict[str, int]  # by guard, decisions of unknown cost; none is no entry
 
 
 def search_policies(
@@ -103,35 +56,31 @@ def search_policies(
     data = _Data(guards, rule, requirements or Requirements(), seed)
     contests = {name: _Contest(data) for name in ("as_it_stands", "with_threshold", "system")}
     line: dict[_Point, _Stages] = {}
-    singles = list(_singles(data))
-    for price, systems in singles:
-        contests["as_it_stands"].enter(price, systems[:1])
-        contests["with_threshold"].enter(price, systems[1:])
-    for price, systems in chain(singles, _pairs(data), _escalations(data)):
-        contests["system"].enter(price, systems)
-        points = {data.point(stops, price): stages for stages, stops in systems[::-1]}
-        line |= {point: points[point] for point in _undominated(points) if point not in line}
-    choices = {name: contest.choice() for name, contest in contests.items()}
-    stands, moved, system = choices.values()
-    alone = [choice for choice in (moved, stands) if choice]
-    single = max(alone, key=lambda choice: choice.estimate.score.value or 0, default=None)
+    for column in data.columns:
+        contests["as_it_stands"].enter(_as_it_stands(data, column))
+        contests["with_threshold"].enter(_with_thresholds(data, column))
+    for family in chain(_singles(data), _pairs(data), _escalations(data)):
+        contests["system"].enter(family)
+        for point, stages in _front(data, family):
+            line.setdefault(point, stages)
+    choices = {name: contest.choice for name, contest in contests.items()}
+    alone = [name for name in ("with_threshold", "as_it_stands") if choices[name]]
+    single = max(alone, key=lambda name: contests[name].score, default=None)
     gain = None
-    if single and system:
-        both = {"single": single.estimate, "system": system.estimate}
-        gain = data.folded.differences(both)["single", "system"]
+    if single and choices["system"]:
+        fits = {name: contests[name].fit for name in (single, "system")}
+        gain = data.folded.differences(fits, [(single, "system")])[single, "system"]
     winner, winner_estimate = _winner(data, {n: contests[n] for n in contests if choices[n]})
     return PolicySearch(
-        as_it_stands=stands,
-        with_threshold=moved,
-        system=system,
-        single=single,
+        **choices,
+        single=choices[single] if single else None,
         gain=gain,
         winner=winner,
         winner_estimate=winner_estimate,
         line=[data.candidate(point, line[point]) for point in _undominated(line)],
         overlaps=[_overlap(data, *pair) for pair in combinations(data.columns, 2)],
-        decisions=len(data.decisions),
-        left_out=len(guards.decisions) - len(data.decisions),
+        decisions=len(data.rows),
+        left_out=sum(guards.asked) - len(data.rows),
         unpriced={each.name: each.unpriced for each in data.columns if each.unpriced},
     )
 
@@ -139,73 +88,94 @@ def search_policies(
 _Stages = tuple[Stage, ...]
 _Price = tuple[float, float]  # cost per 10,000 and p95 of the latency; infinite where unknown
 _Point = tuple[int, int, float, float]  # misses, stops, and the price
-_Family = tuple[_Price, Sequence[tuple[_Stages, int]]]
-"""Systems that ask the same guards in the same decisions, with the decisions that each stops."""
 
 
-class _Column(NamedTuple):
+class _Column(Struct, frozen=True, eq=False, dict=True):
     """A guard; a latency that is unknown is infinite, and so are its costs if most are unknown."""
 
     name: str
-    stands: int  # decisions that it stops as it stands
-    warns: int
-    at: dict[float, int]  # as `_stopped_from` returns it
-    cost: list[float]
-    latency: list[float]
+    stands: Bools  # by decision, whether the guard stops it as it stands
+    warns: Bools
+    suspicion: Floats  # the distinct values, ascending
+    level: Ints  # by decision, the place of its suspicion among them
+    cost: Floats
+    latency: Floats
     unpriced: int
-    values: frozenset[float]  # of its suspicion
+
+    @cached_property
+    def thresholds(self) -> list[float]:
+        """From the one that stops all decisions to one that stops none."""
+        values = self.suspicion.tolist()
+        between = map(halfway, values, values[1:])
+        return [values[0], *between, math.nextafter(values[-1], math.inf)]
+
+    def stopped_from(self, places: Sequence[int]) -> Bools:
+        """Return for thresholds by place which decisions they stop."""
+        return np.asarray(self.level >= np.array(places)[:, None])
+
+
+class _Family(NamedTuple):
+    """Systems that ask the same guards in the same decisions."""
+
+    price: _Price
+    counts: Ints  # how many decisions each stops: systems x labels x folds
+    stages: Callable[[int], _Stages]
+    stops: Callable[[int], Bools]  # which decisions
 
 
 class _Data:
-    """The decisions, dangerous ones first, and the columns of the guards over them."""
+    """The decisions that all guards have scored, and the columns of the guards over them."""
 
     def __init__(self, guards: Guards, rule: ScoringRule, needs: Requirements, seed: int) -> None:
-        columns = [(each.findings, each.suspicion) for each in guards.guards]
-        rows = [
-            row
-            for row in range(len(guards.decisions))
-            if all(finding[row] and number[row] is not None for finding, number in columns)
-        ]
-        rows.sort(key=lambda row: not guards.decisions[row].dangerous)
+        scored = np.logical_and.reduce([guard.scored for guard in guards.guards])
         self.needs = needs
         self.composite = rule.composite
-        self.decisions = [guards.decisions[row] for row in rows]
-        self.dangerous = sum(each.dangerous for each in self.decisions)
-        self.harmless = len(rows) - self.dangerous
-        self.folded = FoldedDecisions(self.decisions, rule.composite, seed=seed)
+        self.scored = scored
+        self.rows = np.flatnonzero(scored)
+        self.malicious = guards.malicious.ravel()[self.rows]
+        self.folded = FoldedDecisions(
+            guards.samples,
+            rule.composite,
+            epochs=guards.epochs,
+            seed=seed,
+            among=scored.any(axis=1),
+        )
         if self.folded.folds < 2:
             what = "two clusters of dangerous and two of harmless commands"
             raise ReportError(f"the guards have not scored {what} in common, which a search needs")
-        self.columns = [_column(each, rows, rule) for each in guards.guards]
-        numbers = [self.folded.fold[each.sample] for each in self.decisions]
-        self.folds = [_bits(each == fold for each in numbers) for fold in range(self.folded.folds)]
-        self.first = (1 << self.dangerous) - 1
+        self.folds = range(self.folded.folds)
+        self.fold = self.folded.fold[self.rows // guards.epochs]
+        self.labels = (self.malicious, ~self.malicious)
+        self.sizes = self.count(np.ones((1, len(self.rows)), bool))[0]
+        """Decisions by label and fold."""
+        self.dangerous, self.harmless = self.sizes.sum(axis=1).tolist()
+        self.columns = [_column(guard, self.rows, rule) for guard in guards.guards]
 
-    def price(self, cost: Sequence[float], latency: Sequence[float]) -> _Price:
+    def count(self, stops: Bools) -> Ints:
+        """Return how many decisions are stopped: systems x labels x folds."""
+        return self.count_both(stops, np.ones((1, len(self.rows)), bool))[:, 0]
+
+    def count_both(self, a: Bools, b: Bools) -> Ints:
+        """Return how many decisions two stop both: systems of a x systems of b x labels x folds."""
+        counts = np.empty((len(a), len(b), 2, len(self.folds)), np.int64)
+        for place, label in enumerate(self.labels):
+            for fold in self.folds:
+                own = label & (self.fold == fold)
+                # Of ones and zeros every sum is exact, in whatever order.
+                counts[:, :, place, fold] = a[:, own].astype(float) @ b[:, own].astype(float).T
+        return counts
+
+    def price(self, cost: Floats, latency: Floats) -> _Price:
         """Return the cost of 10,000 actions, and the least latency that 95 % do not exceed."""
-        n = self.dangerous
-        mean = self._mean(math.fsum(cost[:n]), math.fsum(cost[n:]))
-        dangerous, harmless = sorted(latency[:n]), sorted(latency[n:])
-
-        def share(ms: float) -> float:
-            return self._mean(bisect_right(dangerous, ms), bisect_right(harmless, ms))
-
-        every = sorted(latency)
-        return 10_000 * mean, every[bisect_left(every, 0.95 - 1e-9, key=share)]
-
-    def _mean(self, of_dangerous: float, of_harmless: float) -> float:
-        """Return the mean at the prevalence from the sums over dangerous and harmless decisions."""
         p = self.needs.prevalence
-        return p * of_dangerous / self.dangerous + (1 - p) * of_harmless / self.harmless
-
-    def count(self, decisions: int) -> tuple[int, int]:
-        """Return how many of some decisions are dangerous, and how many harmless."""
-        dangerous = (decisions & self.first).bit_count()
-        return dangerous, decisions.bit_count() - dangerous
-
-    def point(self, stops: int, price: _Price) -> _Point:
-        hits, alarms = self.count(stops)
-        return self.dangerous - hits, alarms, *price
+        weights = p / self.dangerous, (1 - p) / self.harmless
+        every = np.sort(latency)
+        mean, share = 0.0, np.zeros(len(every))
+        for own, weight in zip(self.labels, weights, strict=True):
+            mean += weight * math.fsum(cost[own])
+            share += weight * np.searchsorted(np.sort(latency[own]), every, "right")
+        enough = np.searchsorted(share, 0.95 - 1e-9)
+        return 10_000 * mean, float(every[enough])
 
     def candidate(self, point: _Point, stages: _Stages) -> Candidate:
         misses, stops, *price = point
@@ -213,115 +183,155 @@ class _Data:
         rates = misses / self.dangerous, stops / self.harmless
         return Candidate(Policy("found", 1, stages), *rates, cost, p95)
 
-
-def _bits(flags: Iterable[object]) -> int:
-    return int("".join("1" if flag else "0" for flag in flags)[::-1], 2)
-
-
-def _flags(bits: int, number: int) -> list[bool]:
-    return [digit == "1" for digit in f"{bits:0{number}b}"[::-1]]
+    def by_sample(self, decisions: Bools) -> Bools:
+        """Return decisions as an array of samples x epochs."""
+        found = np.zeros(self.scored.shape, bool)
+        found.flat[self.rows] = decisions
+        return found
 
 
-def _column(guard: Guard, rows: Sequence[int], rule: ScoringRule) -> _Column:
-    findings = [guard.findings[row] for row in rows]
-    passing = {action for action in ACTIONS if not rule.is_detection(action)}
-    costs = [guard.cost_usd[row] for row in rows]
-    times = [guard.latency_ms[row] for row in rows]
-    priced = [cost for cost in costs if cost is not None]
+def _column(guard: Guard, rows: Ints, rule: ScoringRule) -> _Column:
+    finding = guard.finding.ravel()[rows]
+    passes = by_finding(lambda each: each in ACTIONS and not rule.is_detection(each))
+    cost, latency = guard.cost_usd.ravel()[rows], guard.latency_ms.ravel()[rows]
+    unknown = np.isnan(cost)
+    priced = cost[~unknown]
     usual = math.fsum(priced) / len(priced) if 2 * len(priced) >= len(rows) else math.inf
-    suspicion = [guard.suspicion[row] or 0.0 for row in rows]
+    suspicion, level = np.unique(guard.suspicion.ravel()[rows], return_inverse=True)
     return _Column(
         guard.name,
-        stands=_bits(finding not in passing for finding in findings),
-        warns=_bits(finding is OutcomeDetail.WARN for finding in findings),
-        at=_stopped_from(suspicion),
-        cost=[usual if cost is None else cost for cost in costs],
-        latency=[math.inf if time is None else time for time in times],
-        unpriced=len(costs) - len(priced),
-        values=frozenset(suspicion),
+        stands=~passes[finding],
+        warns=finding == FINDINGS.index(OutcomeDetail.WARN),
+        suspicion=suspicion,
+        level=level,
+        cost=np.where(unknown, usual, cost),
+        latency=np.where(np.isnan(latency), math.inf, latency),
+        unpriced=int(unknown.sum()),
     )
 
 
-def _stopped_from(suspicion: Sequence[float]) -> dict[float, int]:
-    """Return by threshold the decisions that are stopped, from all of them to none."""
-    places: dict[float, int] = {}
-    for place, value in enumerate(suspicion):
-        places[value] = places.get(value, 0) | 1 << place
-    values = sorted(places)
-    thresholds = [values[0], *map(halfway, values, values[1:])]
-    stopped = (1 << len(suspicion)) - 1
-    at = {}
-    for threshold, value in zip(thresholds, values, strict=True):
-        at[threshold] = stopped
-        stopped ^= places[value]
-    at[math.nextafter(values[-1], math.inf)] = 0
-    return at
+def _even(number: int, most: int) -> list[int]:
+    """Return places, evenly from the first to the last."""
+    chosen = min(number, most)
+    return [place * (number - 1) // (chosen - 1) for place in range(chosen)]
 
 
-def _even(values: Iterable[float], number: int) -> list[float]:
-    every = list(values)
-    most = min(number, len(every))
-    return [every[place * (len(every) - 1) // (most - 1)] for place in range(most)]
+def _as_it_stands(data: _Data, column: _Column) -> _Family:
+    price = data.price(column.cost, column.latency)
+    stages = (Stage((column.name,)),)
+    stops = column.stands
+    return _Family(price, data.count(stops[None]), lambda _: stages, lambda _: stops)
+
+
+def _with_thresholds(data: _Data, column: _Column) -> _Family:
+    counts = np.zeros((len(column.thresholds), 2, len(data.folds)), np.int64)
+    np.add.at(counts, (column.level, np.where(data.malicious, 0, 1), data.fold), 1)
+    from_each_on = np.cumsum(counts[::-1], axis=0)[::-1]
+    return _Family(
+        data.price(column.cost, column.latency),
+        from_each_on,
+        lambda place: (Stage((column.name,), (column.thresholds[place],)),),
+        lambda place: column.stopped_from([place])[0],
+    )
 
 
 def _singles(data: _Data) -> Iterator[_Family]:
     """Yield each guard as it stands, then with each threshold."""
     for column in data.columns:
-        names = (column.name,)
-        systems = [((Stage(names),), column.stands)]
-        for threshold, stops in column.at.items():
-            systems.append(((Stage(names, (threshold,)),), stops))
-        yield data.price(column.cost, column.latency), systems
+        yield _as_it_stands(data, column)
+        yield _with_thresholds(data, column)
 
 
 def _pairs(data: _Data) -> Iterator[_Family]:
     """Yield two guards side by side of which any, then both have to stop; first as they stand."""
     for a, b in combinations(data.columns, 2):
-        names = (a.name, b.name)
-        any_stops = [((Stage(names, (), 1),), a.stands | b.stands)]
-        both_stop = [((Stage(names, (), 2),), a.stands & b.stands)]
-        for cut in product(_even(a.at, CUTS), _even(b.at, CUTS)):
-            stops_a, stops_b = a.at[cut[0]], b.at[cut[1]]
-            any_stops.append(((Stage(names, cut, 1),), stops_a | stops_b))
-            both_stop.append(((Stage(names, cut, 2),), stops_a & stops_b))
-        cost = list(map(add, a.cost, b.cost))
-        latency = list(map(max, a.latency, b.latency))
-        yield data.price(cost, latency), any_stops + both_stop
+        cost, latency = a.cost + b.cost, np.maximum(a.latency, b.latency)
+        price = data.price(cost, latency)
+        for at_least in (1, 2):
+            yield _pair_as_it_stands(data, price, a, b, at_least)
+            yield _pair_with_thresholds(data, price, a, b, at_least)
+
+
+def _pair_as_it_stands(
+    data: _Data, price: _Price, a: _Column, b: _Column, at_least: int
+) -> _Family:
+    stages = (Stage((a.name, b.name), (), at_least),)
+    stops = _stopped_by(a.stands, b.stands, at_least)
+    return _Family(price, data.count(stops[None]), lambda _: stages, lambda _: stops)
+
+
+def _pair_with_thresholds(
+    data: _Data, price: _Price, a: _Column, b: _Column, at_least: int
+) -> _Family:
+    cuts_a, cuts_b = (_even(len(each.thresholds), CUTS) for each in (a, b))
+    stops_a, stops_b = a.stopped_from(cuts_a), b.stopped_from(cuts_b)
+    counts = data.count_both(stops_a, stops_b)
+    if at_least == 1:
+        counts = data.count(stops_a)[:, None] + data.count(stops_b)[None] - counts
+
+    def stages(place: int) -> _Stages:
+        of_a, of_b = divmod(place, len(cuts_b))
+        cut = (a.thresholds[cuts_a[of_a]], b.thresholds[cuts_b[of_b]])
+        return (Stage((a.name, b.name), cut, at_least),)
+
+    def stops(place: int) -> Bools:
+        of_a, of_b = divmod(place, len(cuts_b))
+        return _stopped_by(stops_a[of_a], stops_b[of_b], at_least)
+
+    return _Family(price, counts.reshape(-1, *counts.shape[2:]), stages, stops)
+
+
+def _stopped_by(a: Bools, b: Bools, at_least: int) -> Bools:
+    return a | b if at_least == 1 else a & b
+
+
+class _Asking(NamedTuple):
+    """When a guard asks another one."""
+
+    when: When | tuple[float, float]
+    stage: Stage
+    stops: Bools  # by decision, whether the guard stops it itself
+    asks: Bools
 
 
 def _escalations(data: _Data) -> Iterator[_Family]:
     """Yield guards that ask another one; from a range of suspicion on they stop, below allow."""
     costs = {each.name: data.price(each.cost, each.latency)[0] for each in data.columns}
     for first, second in permutations(data.columns, 2):
-        if costs[first.name] > costs[second.name]:
-            continue
-        answers: list[tuple[tuple[float, ...], int]] = [((), second.stands)]
-        answers += [((cut,), second.at[cut]) for cut in _even(second.at, CUTS)]
-        for when, stage, stops, reaching in _asking(first):
-            asked = _flags(reaching & ~stops, len(data.decisions))
-            cost = _added_where(asked, first.cost, second.cost)
-            latency = _added_where(asked, first.latency, second.latency)
-            systems = [
-                ((stage, Stage((second.name,), cut, when=when)), stops | answer & reaching)
-                for cut, answer in answers
-            ]
-            yield data.price(cost, latency), systems
+        if costs[first.name] <= costs[second.name]:
+            yield from _escalations_of(data, first, second)
 
 
-def _asking(first: _Column) -> Iterator[tuple[When | tuple[float, float], Stage, int, int]]:
-    """Yield when a guard asks, its stage, what it stops itself, and that with what it asks."""
-    for low, high in combinations(_even(first.at, EDGES), 2):
-        if high not in first.values:  # has a number below it: a range holds its ends
-            stage = Stage((first.name,), (high,))
-            yield (low, high), stage, first.at[high], first.at[low]
-    warns, stands = first.warns, first.stands
-    yield When.WARN, Stage((first.name,)), stands & ~warns, stands | warns
+def _escalations_of(data: _Data, first: _Column, second: _Column) -> Iterator[_Family]:
+    places = _even(len(second.thresholds), CUTS)
+    cuts: list[tuple[float, ...]] = [(), *((second.thresholds[place],) for place in places)]
+    answers = np.concatenate([second.stands[None], second.stopped_from(places)])
+    all_asking = list(_asking(first))
+    stopped = data.count(np.stack([asking.stops for asking in all_asking]))
+    stopped_second = data.count_both(np.stack([asking.asks for asking in all_asking]), answers)
+    for asking, own, of_second in zip(all_asking, stopped, stopped_second, strict=True):
+        cost = first.cost + np.where(asking.asks, second.cost, 0.0)
+        latency = first.latency + np.where(asking.asks, second.latency, 0.0)
+
+        def stages(place: int, asking: _Asking = asking) -> _Stages:
+            return (asking.stage, Stage((second.name,), cuts[place], when=asking.when))
+
+        def stops(place: int, asking: _Asking = asking) -> Bools:
+            return np.asarray(asking.stops | answers[place] & asking.asks)
+
+        yield _Family(data.price(cost, latency), own + of_second, stages, stops)
 
 
-def _added_where(
-    asked: Sequence[bool], own: Sequence[float], of_other: Sequence[float]
-) -> list[float]:
-    return [x + y if ask else x for ask, x, y in zip(asked, own, of_other, strict=True)]
+def _asking(first: _Column) -> Iterator[_Asking]:
+    """Yield when a guard may ask."""
+    places = _even(len(first.thresholds), EDGES)
+    for low, high in combinations(places, 2):
+        edges = first.thresholds[low], first.thresholds[high]
+        if edges[1] not in first.suspicion:  # has a number below it: a range holds its ends
+            stops, reaches = first.stopped_from([high, low])
+            yield _Asking(edges, Stage((first.name,), edges[1:]), stops, reaches & ~stops)
+    stops = first.stands & ~first.warns
+    yield _Asking(When.WARN, Stage((first.name,)), stops, first.warns)
 
 
 class _Contest:
@@ -329,35 +339,33 @@ class _Contest:
 
     def __init__(self, data: _Data) -> None:
         self._data, self._criterion = data, data.needs.criterion
-        sizes = list(map(data.count, data.folds))
-        numbers = range(len(sizes))
-        held_out = chain.from_iterable(combinations(numbers, size) for size in range(3))
+        held_out = list(chain.from_iterable(combinations(data.folds, size) for size in range(3)))
         self._places = {held: place for place, held in enumerate(held_out)}
-        self._sizes = [
-            (data.dangerous - dangerous, data.harmless - harmless)
-            for dangerous, harmless in _left_out(sizes)
-        ]
-        self._merits = [(-math.inf, 0.0)] * len(self._sizes)
-        self._best: list[tuple[_Stages, int, _Price] | None] = [None] * len(self._sizes)
+        kept = [[fold not in held for held in held_out] for fold in data.folds]
+        self._kept = np.array(kept, np.int64)  # folds x training sets
+        self._dangerous, self._harmless = data.sizes @ self._kept
+        self._keys = [(-math.inf, 0.0)] * len(held_out)
+        self._best: list[tuple[_Stages, Bools, _Price] | None] = [None] * len(held_out)
 
-    def enter(self, price: _Price, systems: Iterable[tuple[_Stages, int]]) -> None:
+    def enter(self, family: _Family) -> None:
         """Let systems take part that keep to the requirements; of equals the first stays best."""
-        data, criterion = self._data, self._criterion
-        cost, p95 = price
-        if cost > data.needs.max_cost_per_10000 or p95 > data.needs.max_p95_ms:
+        criterion, needs = self._criterion, self._data.needs
+        cost, p95 = family.price
+        if cost > needs.max_cost_per_10000 or p95 > needs.max_p95_ms:
             return
-        for stages, stops in systems:
-            all_hits, all_alarms = data.count(stops)
-            held_out = _left_out([data.count(stops & fold) for fold in data.folds])
-            for place, (dangerous, harmless) in enumerate(self._sizes):
-                hits_out, alarms_out = held_out[place]
-                hits = all_hits - hits_out
-                alarms = all_alarms - alarms_out
-                merit = criterion.miss * hits * harmless - criterion.stop * alarms * dangerous
-                key = (merit, -cost if criterion.stop else -alarms)
-                if key > self._merits[place] and alarms / max(1, harmless) <= criterion.max_fpr:
-                    self._merits[place] = key
-                    self._best[place] = (stages, stops, price)
+        hits, alarms = family.counts[:, 0] @ self._kept, family.counts[:, 1] @ self._kept
+        merits = criterion.miss * hits * self._harmless - criterion.stop * alarms * self._dangerous
+        # Where stops cost nothing, fewer of them are better; within a family the cost is the same.
+        order = merits if criterion.stop else merits * (len(self._data.rows) + 1) - alarms
+        allowed = alarms / np.maximum(1, self._harmless) <= criterion.max_fpr
+        lowest = np.iinfo(np.int64).min
+        best = np.where(allowed, order, lowest).argmax(axis=0)
+        for place, system in enumerate(best.tolist()):
+            second = -cost if criterion.stop else -int(alarms[system, place])
+            key = (int(merits[system, place]), second)
+            if allowed[system, place] and key > self._keys[place]:
+                self._keys[place] = key
+                self._best[place] = (family.stages(system), family.stops(system), family.price)
 
     @property
     def best(self) -> Candidate | None:
@@ -366,46 +374,54 @@ class _Contest:
         if best is None:
             return None
         stages, stops, price = best
-        return self._data.candidate(self._data.point(stops, price), stages)
+        hits, alarms = self._data.count(stops[None])[0].sum(axis=1).tolist()
+        return self._data.candidate((self._data.dangerous - hits, alarms, *price), stages)
 
-    def stopped(self, *held_out: int) -> int:
+    def stopped(self, *held_out: int) -> Bools:
         """Return what the best system without some folds stops, of all decisions."""
         best = self._best[self._places[held_out]]
-        return best[1] if best else 0
+        return best[1] if best else np.zeros(len(self._data.rows), bool)
 
-    def out_of_fold(self, *held_out: int) -> int:
+    def out_of_fold(self, *held_out: int) -> Bools:
         """Return what is stopped in each fold by the best system without this and another fold."""
-        stops = 0
-        for number, fold in enumerate(self._data.folds):
+        stops = np.zeros(len(self._data.rows), bool)
+        for number in self._data.folds:
             if number not in held_out:
-                stops |= self.stopped(*sorted((number, *held_out))) & fold
+                own = self._data.fold == number
+                stops[own] = self.stopped(*sorted((number, *held_out)))[own]
         return stops
 
     def merit(self, *held_out: int) -> int:
         """Return an integer that orders contests as their scores out of fold do."""
-        hits, alarms = self._data.count(self.out_of_fold(*held_out))
-        dangerous, harmless = self._sizes[self._places[held_out]]
+        stopped = self._data.count(self.out_of_fold(*held_out)[None])[0]
+        hits, alarms = int(stopped[0].sum()), int(stopped[1].sum())
+        place = self._places[held_out]
+        dangerous, harmless = int(self._dangerous[place]), int(self._harmless[place])
         if self._data.composite is Composite.PRODUCT:
             return hits * (harmless - alarms)
         return hits * harmless - alarms * dangerous
 
+    @cached_property
+    def fit(self) -> Fit:
+        """How the best system does, out of fold."""
+        return self.judge(self.out_of_fold())
+
+    @property
+    def score(self) -> float:
+        return self.fit.guard.score.value or 0.0
+
+    @cached_property
     def choice(self) -> Choice | None:
         chosen = self._best[: len(self._data.folds) + 1]
         if self.best is None or None in chosen:
             return None
-        return Choice(self.best, self.judge(self.out_of_fold()))
+        return Choice(self.best, self.fit.guard)
 
-    def judge(self, stops: int) -> FittedGuard:
+    def judge(self, stops: Bools) -> Fit:
         """Estimate how the best system does, from what is stopped out of fold."""
         data = self._data
-        flags = [_flags(each, len(data.decisions)) for each in (stops, self.stopped())]
-        return data.folded.judge(self._criterion, zip(data.decisions, *flags, strict=True))
-
-
-def _left_out(counts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return sums over the folds that each training set leaves out."""
-    of_two = [(a[0] + b[0], a[1] + b[1]) for a, b in combinations(counts, 2)]
-    return [(0, 0), *counts, *of_two]
+        columns = data.by_sample(stops), data.by_sample(self.stopped())
+        return data.folded.judge(self._criterion, data.scored, *columns)
 
 
 def _winner(
@@ -418,16 +434,28 @@ def _winner(
     name = max(contests, key=lambda name: contests[name].merit(), default=None)
     if name is None:
         return None, None
-    stops = 0
-    for number, fold in enumerate(data.folds):
+    stops = np.zeros(len(data.rows), bool)
+    for number in data.folds:
         inner = max(contests.values(), key=lambda contest: contest.merit(number))
-        stops |= inner.stopped(number) & fold
-    estimate, best = contests[name].judge(stops), contests[name].best
+        own = data.fold == number
+        stops[own] = inner.stopped(number)[own]
+    estimate, best = contests[name].judge(stops).guard, contests[name].best
     if best is None or best.stop_rate >= 1 - best.miss_rate:
         return None, None
     if (estimate.score.ci_low or 0) <= data.composite.chance:
         return None, None
     return name, estimate
+
+
+def _front(data: _Data, family: _Family) -> Iterator[tuple[_Point, _Stages]]:
+    """Yield the systems of a family of which no other has both fewer misses and fewer stops."""
+    hits, stops = family.counts.sum(axis=2).T
+    misses = data.dangerous - hits
+    fewest = math.inf
+    for system in np.lexsort((np.arange(len(stops)), stops, misses)).tolist():
+        if stops[system] < fewest:
+            fewest = int(stops[system])
+            yield (int(misses[system]), fewest, *family.price), family.stages(system)
 
 
 def _undominated(points: Iterable[_Point]) -> list[_Point]:
@@ -442,9 +470,8 @@ def _undominated(points: Iterable[_Point]) -> list[_Point]:
 
 
 def _overlap(data: _Data, a: _Column, b: _Column) -> MissOverlap:
-    missed_by_a = ~a.stands & data.first
-    missed_by_b = ~b.stands & data.first
-    misses_a, misses_b = missed_by_a.bit_count(), missed_by_b.bit_count()
-    both = (missed_by_a & missed_by_b).bit_count()
+    missed_by_a, missed_by_b = ~a.stands & data.malicious, ~b.stands & data.malicious
+    misses_a, misses_b = int(missed_by_a.sum()), int(missed_by_b.sum())
+    both = int((missed_by_a & missed_by_b).sum())
     expected = misses_a * misses_b / data.dangerous
     return MissOverlap(a.name, b.name, misses_a, misses_b, both, expected)

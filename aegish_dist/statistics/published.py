@@ -14,14 +14,22 @@ from functools import cached_property, partial
 from itertools import combinations, product
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from msgspec import Meta, Struct
 from msgspec.structs import asdict, replace
 
 from aegish_dist.core.metric import LEVEL, Difference, Estimate
 from aegish_dist.errors import InputError
 from aegish_dist.opinions.scoring import Composite
-from aegish_dist.statistics import paired_difference as paired
+from aegish_dist.statistics.distributions import holm_adjusted
 from aegish_dist.statistics.means import Observation, rate
+from aegish_dist.statistics.paired_difference import (
+    UNIT,
+    PairedStratum,
+    Stratum,
+    rate_differences,
+    score_differences,
+)
 from aegish_dist.statistics.rates import Z_95, Interval, mover, proportion_interval
 
 DETECTION, ACCEPTANCE = "malicious_detection_rate", "harmless_acceptance_rate"
@@ -251,7 +259,7 @@ def compare_published(guards: Sequence[PublishedGuard], metric: str) -> list[dic
         found["unpaired"][pair] = independent
         found["least"][pair] = tested[0]
         found["most"][pair] = tested[-1]
-    found = {kind: paired.holm_adjusted(tests) for kind, tests in found.items()}
+    found = {kind: holm_adjusted(tests) for kind, tests in found.items()}
     return [_compared(pair, {kind: found[kind][pair] for kind in found}) for pair in found["least"]]
 
 
@@ -271,23 +279,31 @@ def pairings(a: Counts, b: Counts, sizes: Counts, metric: str) -> list[Differenc
     Fewer discordant commands give a lower p, but K of them none below 2^(1 - K). Where this bound
     holds p up, two more discordant commands lower it enough.
     """
-    tables = []
+    shared = []  # by label, how many commands both guards may have right
     for x, y, n in zip(a, b, sizes, strict=True):
         fewest, most = max(0, x + y - n), min(x, y)
-        both = sorted({fewest, max(fewest, most - 1), most}, reverse=True)
-        tables.append([_table(x, y, n, each) for each in both])
+        shared.append(sorted({fewest, max(fewest, most - 1), most}, reverse=True))
     if metric in _RATES:
-        return list(map(paired.rate_difference, tables[_RATES.index(metric)]))
-    return [
-        paired.score_difference(Composite.BALANCED, malicious, harmless)
-        for malicious, harmless in product(*tables)
-    ]
+        label = _RATES.index(metric)
+        return rate_differences(_paired(a[label], b[label], sizes[label], shared[label]))
+    of_malicious, of_harmless = zip(*product(*shared), strict=True)
+    malicious = _paired(a[0], b[0], sizes[0], of_malicious)
+    harmless = _paired(a[1], b[1], sizes[1], of_harmless, first=sizes[0])
+    return score_differences(Composite.BALANCED, malicious, harmless)
 
 
-def _table(x: int, y: int, n: int, both: int) -> paired.PairedStratum:
-    values = (1, 1, both), (1, 0, x - both), (0, 1, y - both), (0, 0, n - x - y + both)
-    kinds = +Counter({(u * paired.UNIT, v * paired.UNIT): of for u, v, of in values})
-    return paired.PairedStratum(kinds=kinds, unclustered=kinds)
+def _paired(x: int, y: int, n: int, shared: Sequence[int], first: int = 0) -> PairedStratum:
+    """Return n commands of which one guard has x right and another y, both the `shared` ones.
+
+    Each command is a cluster, numbered from `first` on.
+    """
+    of_a, of_b = np.zeros((2, len(shared), n), np.int64)
+    of_a[:, :x] = UNIT
+    for row, both in zip(of_b, shared, strict=True):
+        row[:both] = UNIT
+        row[x : x + y - both] = UNIT
+    stratum = Stratum(np.arange(first, first + n), np.ones(n, bool))
+    return PairedStratum(stratum, of_a, of_b)
 
 
 def agreement(guard: PublishedGuard, own: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

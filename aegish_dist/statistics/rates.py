@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from aegish_dist.core.metric import Estimate, Judgement
+from aegish_dist.core.metric import Estimate, Judgement, PerTenThousand
 from aegish_dist.opinions.scoring import Composite
 from aegish_dist.statistics.distributions import beta_cdf, beta_quantile
 
@@ -214,3 +214,49 @@ def combine(
     above = distances((detection.ci_high or 0.0) - a, (acceptance.ci_high or 0.0) - b)
     interval = mover(value, below, above, dependence.correlation)
     return Estimate(value, stderr, clustered, *interval, n, dependence.clusters)
+
+
+def scaled(found: Estimate, factor: float, offset: float = 0.0) -> Estimate:
+    value, *ends = (offset + factor * number for number in numbers_of(found))
+    plain, clustered = (e and abs(factor) * e for e in (found.stderr, found.stderr_clustered))
+    return Estimate(value, plain, clustered, min(ends), max(ends), found.n, found.clusters)
+
+
+def numbers_of(found: Estimate) -> tuple[float, float, float]:
+    """Return value and interval, which are defined."""
+    return found.value or 0.0, found.ci_low or 0.0, found.ci_high or 0.0
+
+
+def per_10000(detection_rate: Estimate, fpr: Estimate, prevalence: float) -> PerTenThousand:
+    """Return what to expect at a prevalence in [0, 1].
+
+    With d and f the rates, alarms are `P d + (1 - P) f` of all actions, misses `P (1 - d)`, and
+    precision has the odds `P d / ((1 - P) f)`. A threshold that moves raises or lowers both rates,
+    so alarms add up their stderrs and bounds. In precision such errors cancel: it takes the rates
+    as independent, by the delta method on its log odds and by MOVER on `log d - log f`; where a
+    number in it is 0, precision is bounded by what it is at a bound of each rate.
+    """
+    if detection_rate.stderr_clustered is None or fpr.stderr_clustered is None:
+        return PerTenThousand()
+    p, q = 10_000 * prevalence, 10_000 * (1 - prevalence)
+    right, wrong = scaled(detection_rate, p), scaled(fpr, q)
+    (a, a_low, a_high), (b, b_low, b_high) = map(numbers_of, (right, wrong))
+    errors = right.stderr_clustered or 0.0, wrong.stderr_clustered or 0.0
+    alarms = Estimate(a + b, None, sum(errors), a_low + b_low, a_high + b_high)
+    misses = scaled(detection_rate, -p, p)
+    if not a + b:
+        return PerTenThousand(alarms, misses)
+
+    def bound(a_end: float, b_end: float, sign: int) -> float:
+        if not a_end:
+            return 0.0
+        if not (a and b and b_end):
+            return a_end / (a_end + b_end)
+        of_a, of_b = math.log(a_end / a), math.log(b_end / b)
+        return a / (a + b * math.exp(-sign * math.hypot(of_a, of_b)))
+
+    value, stderr = a / (a + b), None
+    if a and b:
+        stderr = value * (1 - value) * math.hypot(errors[0] / a, errors[1] / b)
+    ends = bound(a_low, b_high, -1), bound(a_high, b_low, 1)
+    return PerTenThousand(alarms, misses, Estimate(value, None, stderr, *ends))

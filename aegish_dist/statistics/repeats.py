@@ -12,21 +12,20 @@ enough: first among those that the data sets have, then beyond them.
 import math
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import numpy as np
 from msgspec import Struct
 
+from aegish_dist.core.columns import RunColumns
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.tally import Cell, SampleAnswers
+from aegish_dist.core.tally import Cell
 from aegish_dist.core.text import JsonObject
 from aegish_dist.opinions.scoring import Composite, EpochCount, ScoringRule
 from aegish_dist.statistics.distributions import t_quantile
-from aegish_dist.statistics.inference import (
-    ClusterSum,
-    ClusterSums,
-    clustered_variance,
-    sum_of_known,
-)
+from aegish_dist.statistics.inference import ClusterSums, clustered_variance
+from aegish_dist.statistics.means import sum_of_known
+from aegish_dist.statistics.paired_difference import epoch_counts
 
 MOST_COMMANDS = 10**9
 
@@ -60,21 +59,31 @@ class RepeatedStratum(Struct, frozen=True):
         squares = (each.samples * (self.value(each) - mean) ** 2 for each in self.repeated)
         return math.fsum(squares) / (self.samples - 1)
 
-    @property
-    def cluster_sums(self) -> ClusterSums:
-        samples: Counter[str] = Counter()
-        values: defaultdict[str, list[float]] = defaultdict(list)
-        sums = []
+    def cluster_sums(self, numbers: Mapping[str, int], first_alone: int) -> ClusterSums:
+        """Return the sums of values by cluster.
+
+        Args:
+            numbers: Of clusters by name; commands that are clusters of their own are numbered from
+                `first_alone` on.
+        """
+        samples: Counter[int] = Counter()
+        values: defaultdict[int, list[float]] = defaultdict(list)
+        alone: list[float] = []
         for each in self.repeated:
             value = self.value(each)
             if each.cluster is None:
-                sums.append(ClusterSum(None, 1, value, each.samples))
+                alone += [value] * each.samples
             else:
-                samples[each.cluster] += each.samples
-                values[each.cluster].append(each.samples * value)
-        for cluster, parts in values.items():
-            sums.append(ClusterSum(cluster, samples[cluster], math.fsum(parts)))
-        return ClusterSums(tuple(sums), max(map(abs, self.weights)))
+                samples[numbers[each.cluster]] += each.samples
+                values[numbers[each.cluster]].append(each.samples * value)
+        totals = [math.fsum(parts) for parts in values.values()]
+        weight = max(map(abs, self.weights))
+        return ClusterSums(
+            cluster=np.array([*values, *range(first_alone, first_alone + len(alone))], np.int64),
+            samples=np.array([[*(samples[number] for number in values), *[1] * len(alone)]]),
+            totals=np.array([totals + alone]),
+            weight=np.array([weight]),
+        )
 
     def value(self, repeated: RepeatedSamples) -> float:
         """Return each command's part of the estimate, times the number of all commands."""
@@ -134,12 +143,32 @@ def split_variance(strata: Sequence[RepeatedStratum]) -> SplitVariance | None:
 
     None if a stratum has fewer than two clusters.
     """
-    clustered = clustered_variance([each.cluster_sums for each in strata])
-    if clustered is None:
+    clustered = clustered_variance(_all_cluster_sums(strata))
+    if not clustered.defined[0]:
         return None
-    shared = clustered.reduced - math.fsum(each.variance / each.samples for each in strata)
-    of_clusters = shared, clustered.clusters, clustered.df, _reliability(strata, shared)
-    return SplitVariance(tuple(map(components, strata)), *of_clusters)
+    independent = math.fsum(each.variance / each.samples for each in strata)
+    shared = float(clustered.reduced[0]) - independent
+    return SplitVariance(
+        strata=tuple(map(components, strata)),
+        shared=shared,
+        clusters=int(clustered.clusters[0]),
+        df=float(clustered.df[0]),
+        reliability=_reliability(strata, shared),
+    )
+
+
+def _all_cluster_sums(strata: Sequence[RepeatedStratum]) -> list[ClusterSums]:
+    names: dict[str, int] = {}
+    for stratum in strata:
+        for each in stratum.repeated:
+            if each.cluster is not None:
+                names.setdefault(each.cluster, len(names))
+    sums = []
+    first_alone = len(names)
+    for stratum in strata:
+        sums.append(stratum.cluster_sums(names, first_alone))
+        first_alone += stratum.samples
+    return sums
 
 
 def _reliability(strata: Iterable[RepeatedStratum], shared: float) -> float:
@@ -209,13 +238,19 @@ def repeats_of(cells: Iterable[Cell], rule: ScoringRule) -> JsonObject | None:
 
 
 def repeated_strata(
-    samples: Iterable[SampleAnswers], models: Sequence[str], rule: ScoringRule
+    columns: RunColumns, models: Sequence[str], rule: ScoringRule
 ) -> dict[TrueLabel, RepeatedStratum]:
     """Return by label the commands scored for one model, or for a baseline and a candidate."""
+    samples = columns.samples
+    parts = [samples.kind]
+    for model in models:
+        parts += epoch_counts(columns.guards[model].finding, samples.malicious, rule)
+    rows, numbers = np.unique(np.column_stack(parts), axis=0, return_counts=True)
     kinds = Counter[_Kind]()
-    for each in samples:
-        counts = (rule.count_right(each.target, each.findings.get(m, ())) for m in models)
-        kinds[each.target, each.cluster, tuple(counts)] += 1
+    for (kind, *counts), number in zip(rows.tolist(), numbers.tolist(), strict=True):
+        of_kind = samples.kinds[kind]
+        sides = tuple(map(EpochCount, counts[::2], counts[1::2]))
+        kinds[of_kind.target, of_kind.cluster, sides] += number
     return _strata(kinds, rule.composite)
 
 

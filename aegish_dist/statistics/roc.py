@@ -10,84 +10,93 @@ For AUROC these are the placement values of DeLong, DeLong & Clarke-Pearson 1988
 
 import math
 import statistics
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
-from itertools import chain, combinations
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
 from typing import NamedTuple
 
+import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 
+from aegish_dist.core.columns import AskedSamples, Bools, Floats, Ints
 from aegish_dist.core.metric import Difference, Estimate, OperatingPoint
-from aegish_dist.opinions.suspicion import Decision
-from aegish_dist.statistics.distributions import beta_cdf, t_quantile
+from aegish_dist.opinions.guards import Guard, Guards
+from aegish_dist.statistics.distributions import beta_cdf, holm_adjusted, t_quantile
 from aegish_dist.statistics.inference import (
-    ClusterSum,
     ClusterSums,
     clustered_variance,
-    count_clusters,
+    clusters_of_any,
+    or_none,
     paired_test,
 )
 from aegish_dist.statistics.means import (
-    Observation,
     SampledMean,
     effective_samples,
+    observed,
     with_assumption,
 )
 from aegish_dist.statistics.means import estimate as rate_of
-from aegish_dist.statistics.paired_difference import holm_adjusted
+from aegish_dist.statistics.paired_difference import MOST_CELLS, Stratum
 from aegish_dist.statistics.rates import Z_95, proportion_interval, wilson
 
-_Side = list[tuple[int, Decision]]  # decisions of one label, with their levels of suspicion
+
+class _Side(Struct, frozen=True, eq=False):
+    """Scored decisions of one label."""
+
+    level: Ints  # of suspicion, 0 the most suspicious
+    sample: Ints
+
+    def __len__(self) -> int:
+        return len(self.level)
 
 
 class ScoredDecisions:
     """Scored decisions of a guard, by label and by level of suspicion."""
 
-    def __init__(self, decisions: Sequence[Decision], suspicion: Sequence[float | None]) -> None:
-        """Take two columns of one order; None, unscored, is left out."""
-        self.levels = sorted({each for each in suspicion if each is not None}, reverse=True)
+    def __init__(self, samples: AskedSamples, suspicion: Floats) -> None:
+        """Take an array of samples x epochs; NaN, unscored, is left out."""
+        scored = ~np.isnan(suspicion)
+        sample = np.nonzero(scored)[0]
+        falling, level = np.unique(-suspicion[scored], return_inverse=True)
+        self.samples = samples
+        self.levels = -falling
         """The distinct values, most suspicious first."""
-        level_of = {value: level for level, value in enumerate(self.levels)}
-        self.dangerous: _Side = []
-        self.harmless: _Side = []
-        for value, decision in zip(suspicion, decisions, strict=True):
-            if value is not None:
-                side = self.dangerous if decision.dangerous else self.harmless
-                side.append((level_of[value], decision))
+        malicious = samples.malicious[sample]
+        self.dangerous = _Side(level[malicious], sample[malicious])
+        self.harmless = _Side(level[~malicious], sample[~malicious])
         self.sides = (self.dangerous, self.harmless)
-        dangerous, harmless = (Counter(level for level, _ in side) for side in self.sides)
-        self.stopped = [(0, 0)]
-        for level in range(len(self.levels)):
-            found, flagged = self.stopped[level]
-            self.stopped.append((found + dangerous[level], flagged + harmless[level]))
-        """Dangerous and harmless decisions in the first 0, 1, 2 … levels: the ROC curve."""
+        of_levels = [np.bincount(side.level, minlength=len(falling)) for side in self.sides]
+        self.stopped = [np.concatenate([[0], np.cumsum(number)]) for number in of_levels]
+        """Dangerous, and harmless decisions in the first 0, 1, 2 … levels: the ROC curve."""
 
     def __len__(self) -> int:
-        return sum(map(len, self.sides))
+        return len(self.dangerous) + len(self.harmless)
+
+    @property
+    def has_both_labels(self) -> bool:
+        return len(self.dangerous) > 0 and len(self.harmless) > 0
+
+    @property
+    def rates(self) -> list[tuple[float, float]]:
+        """Detection and false positive rate in the first 0, 1, 2 … levels."""
+        found, flagged = (number / number[-1] for number in self.stopped)
+        return list(zip(found.tolist(), flagged.tolist(), strict=True))
 
 
-def _stopped(side: _Side, levels: int) -> SampledMean:
+def _stopped(scores: ScoredDecisions, side: _Side, levels: int) -> SampledMean:
     """Return the share of each sample's epochs that is in the most suspicious levels."""
-    seen: defaultdict[tuple[str | None, int], list[bool]] = defaultdict(list)
-    for level, decision in side:
-        seen[decision.cluster, decision.sample].append(level < levels)
-    samples = [
-        Observation(None, cluster, sum(epochs) / len(epochs), 1, len(epochs))
-        for (cluster, _), epochs in seen.items()
-    ]
-    return SampledMean([samples])
+    length = len(scores.samples)
+    epochs = np.bincount(side.sample, minlength=length)
+    stopped = np.bincount(side.sample[side.level < levels], minlength=length)
+    return SampledMean([observed(scores.samples, stopped, epochs, by_epoch=True)])
 
 
-_Parts = list[tuple[Decision, float]]  # decisions of one label, with what each adds
-
-
-def _sums(parts: Iterable[tuple[Decision, float]]) -> ClusterSums:
-    sums: dict[str | int, ClusterSum] = {}
-    for decision, part in parts:
-        known = sums.get(decision.unit, ClusterSum(decision.cluster, 0, 0.0))
-        sums[decision.unit] = ClusterSum(known.cluster, known.samples + 1, known.total + part)
-    return ClusterSums(tuple(sums.values()))
+def _sums(cluster: Ints, parts: Floats) -> ClusterSums:
+    """Add up by cluster what decisions add."""
+    numbers, place = np.unique(cluster, return_inverse=True)
+    samples = np.bincount(place)
+    totals = np.bincount(place, weights=parts).astype(float)
+    return ClusterSums(numbers, samples[None], totals[None], np.ones(1))
 
 
 def auroc(scores: ScoredDecisions) -> Estimate:
@@ -126,64 +135,64 @@ def average_precision(scores: ScoredDecisions) -> Estimate:
 
 
 class _Term(NamedTuple):
-    """The part of a metric that a dangerous decision adds, with its derivatives by three shares."""
+    """By level, the part of a metric that a dangerous decision adds; its derivatives by rates."""
 
-    value: float
-    above: float  # by the false positive rate above its level
-    at: float  # by the false positive rate at or above its level
-    found: float  # by the true positive rate at or above its level
+    value: Floats
+    above: Floats  # by the false positive rate above its level
+    at: Floats  # by the false positive rate at or above its level
+    found: Floats  # by the true positive rate at or above its level
 
 
-_Metric = Callable[[float, float, float], _Term]  # a function of the rates `found`, `above`, `at`
+_Metric = Callable[[Floats, Floats, Floats], _Term]  # of the rates `found`, `above` and `at`
 
 
 def _area(max_fpr: float) -> _Metric:
     """Return the area under the curve up to a false positive rate, as a share of that rate."""
 
-    def term(_: float, above: float, at: float) -> _Term:
-        if above >= max_fpr < 1:  # at 1 a harmless decision counts for all dangerous ones below
-            return _Term(0.0, 0.0, 0.0, 0.0)
-        end = min(at, max_fpr)  # of the part of the level's line within the bound
-        part = (end - above) / (at - above) if at > above else 1.0
+    def term(_: Floats, above: Floats, at: Floats) -> _Term:
+        end = np.minimum(at, max_fpr)  # of the part of the level's line within the bound
+        rises = at > above
+        part = np.where(rises, (end - above) / np.where(rises, at - above, 1.0), 1.0)
         value = max_fpr - end + part * (end - above) / 2
         slope = part * part / 2
-        return _Term(value / max_fpr, (slope - part) / max_fpr, -slope / max_fpr, 0.0)
+        # At 1 a harmless decision counts for all dangerous ones below.
+        within = (above < max_fpr) | (max_fpr >= 1)
+        parts = (value, slope - part, -slope, np.zeros_like(value))
+        return _Term(*(np.where(within, each / max_fpr, 0.0) for each in parts))
 
     return term
 
 
 def _precision(prevalence: float) -> _Metric:
-    def term(found: float, _: float, at: float) -> _Term:
+    def term(found: Floats, _: Floats, at: Floats) -> _Term:
         right, wrong = prevalence * found, (1 - prevalence) * at
         slope = prevalence * (1 - prevalence) / (right + wrong) ** 2
-        return _Term(right / (right + wrong), 0.0, -slope * found, slope * at)
+        return _Term(right / (right + wrong), np.zeros_like(found), -slope * found, slope * at)
 
     return term
 
 
 class _Influence(NamedTuple):
     value: float
-    sides: tuple[_Parts, _Parts]  # what adds to the metric, up to a constant for each side
+    dangerous: Floats  # what a decision of each level adds to the metric, up to a constant
+    harmless: Floats
 
 
 def _influence(scores: ScoredDecisions, metric: _Metric) -> _Influence:
-    m, n = map(len, scores.sides)
-    parts = [0.0] * len(scores.levels), [0.0] * len(scores.levels)
-    value = by_found = by_fpr = 0.0
-    for index in range(len(scores.levels) - 1, -1, -1):  # a decision counts for all levels below
-        (before, above), (found, at) = scores.stopped[index : index + 2]
-        term = metric(found / m, above / n, at / n)
-        share = (found - before) / m
-        value += share * term.value
-        by_found += share * term.found
-        parts[1][index] = by_fpr + share * term.at
-        by_fpr += share * (term.at + term.above)
-        parts[0][index] = term.value + by_found
-    dangerous, harmless = (
-        [(decision, of[level]) for level, decision in side]
-        for side, of in zip(scores.sides, parts, strict=True)
-    )
-    return _Influence(min(1.0, value), (dangerous, harmless))  # the sum is rounded
+    found, fpr = (number / number[-1] for number in scores.stopped)
+    term = metric(found[1:], fpr[:-1], fpr[1:])
+    share = np.diff(found)
+    # A decision counts for its own level and all below.
+    by_found = _from_below(share * term.found)
+    by_fpr = _from_below(share * (term.at + term.above))
+    value = min(1.0, math.fsum(share * term.value))  # the sum is rounded
+    of_harmless = by_fpr - share * (term.at + term.above) + share * term.at
+    return _Influence(value, term.value + by_found, of_harmless)
+
+
+def _from_below(parts: Floats) -> Floats:
+    """Return for each level the sum over it and all less suspicious ones."""
+    return np.cumsum(parts[::-1])[::-1]
 
 
 def _estimate(scores: ScoredDecisions, metric: _Metric, share: float = 1.0) -> Estimate:
@@ -193,21 +202,24 @@ def _estimate(scores: ScoredDecisions, metric: _Metric, share: float = 1.0) -> E
     `SampledMean.effective_samples`. Without its assumption a curve without an inversion would have
     no uncertainty. It counts the samples of the smaller side, which may cause all inversions.
     """
-    if not all(scores.sides):
+    if not scores.has_both_labels:
         return Estimate(n=len(scores), clusters=0)
-    value, sides = _influence(scores, metric)
-    strata = [_sums(side) for side in sides]
+    value, *parts = _influence(scores, metric)
+    strata = []
+    for side, of_level in zip(scores.sides, parts, strict=True):
+        strata.append(_sums(scores.samples.cluster[side.sample], of_level[side.level]))
     variance = clustered_variance(strata)
-    if variance is None:  # a side has a single cluster
+    if not variance.defined[0]:  # a side has a single cluster
         return Estimate(value=value, n=len(scores))
-    dangerous, harmless = (len({decision.sample for decision, _ in side}) for side in sides)
-    clusters = sum(stratum.clusters for stratum in strata)
+    dangerous, harmless = (len(np.unique(side.sample)) for side in scores.sides)
+    clusters = int(strata[0].clusters[0] + strata[1].clusters[0])
     n = min(dangerous, share * harmless)
-    spread = variance.reduced * (t_quantile(0.975, variance.df) / Z_95) ** 2
+    quantile = t_quantile(0.975, float(variance.df[0]))
+    spread = float(variance.reduced[0]) * (quantile / Z_95) ** 2
     assumed = with_assumption(spread, n, (dangerous + harmless) / clusters)
     interval = proportion_interval(value, effective_samples(value, n, assumed))
-    stderr = math.sqrt(variance.sandwich)
-    return Estimate(value, None, stderr, *interval, len(scores), variance.clusters)
+    stderr = math.sqrt(variance.sandwich[0])
+    return Estimate(value, None, stderr, *interval, len(scores), int(variance.clusters[0]))
 
 
 _CUT = 2.26680
@@ -227,12 +239,11 @@ def detection_at(scores: ScoredDecisions, max_fpr: float) -> OperatingPoint | No
 
     Returns None where a side has no decision.
     """
-    if not all(scores.sides):
+    if not scores.has_both_labels:
         return None
-    m, n = map(len, scores.sides)
-    rates = [(found / m, flagged / n) for found, flagged in scores.stopped]
+    rates = scores.rates
     best = sum(fpr <= max_fpr * (1 + 1e-12) for _, fpr in rates) - 1
-    detected, flagged = (_stopped(side, best) for side in scores.sides)
+    detected, flagged = (_stopped(scores, side, best) for side in scores.sides)
     of_harmless, rate = flagged.effective_samples, rate_of(detected)
     ends = [
         wilson(rates[place][0], detected.effective_samples, math.sqrt(_CUT**2 - z**2))
@@ -245,7 +256,7 @@ def detection_at(scores: ScoredDecisions, max_fpr: float) -> OperatingPoint | No
         ci_low=min(end.low for end in ends),
         ci_high=max(end.high for end in ends),
     )
-    threshold = scores.levels[best - 1] if best else None
+    threshold = float(scores.levels[best - 1]) if best else None
     return OperatingPoint(max_fpr, threshold, detection, rate_of(flagged))
 
 
@@ -292,48 +303,91 @@ def _stderr_at(
     return math.hypot(stderr, (high - low) / 2)
 
 
-def auroc_differences(
-    decisions: Sequence[Decision], suspicion: Mapping[str, Sequence[float | None]]
-) -> dict[tuple[str, str], Difference]:
+def auroc_differences(guards: Guards) -> dict[tuple[str, str], Difference]:
     """Estimate how all pairs of guards differ in AUROC where both have scored, second minus first.
 
     Differences of placement values are summed by cluster over both sides; interval and p are those
     of `paired_test`, p adjusted for the number of pairs. `n` counts decisions. Undefined parts are
     None: a side without two clusters has no variance; `mde` and the plain stderr are left out.
     """
-    missing = {
-        name: frozenset(place for place, each in enumerate(column) if each is None)
-        for name, column in suspicion.items()
-    }
-
-    @cache  # most guards have scored all decisions
-    def placed(name: str, left_out: frozenset[int]) -> _Influence | None:
-        column = [None if i in left_out else each for i, each in enumerate(suspicion[name])]
-        scores = ScoredDecisions(decisions, column)
-        return _influence(scores, _area(1.0)) if all(scores.sides) else None
-
-    found = {}
-    for a, b in combinations(suspicion, 2):
-        left_out = missing[a] | missing[b]
-        n = len(decisions) - len(left_out)
-        found[a, b] = _difference(placed(a, left_out), placed(b, left_out), n)
-    return holm_adjusted(found)
+    placements = _Placements(guards)
+    pairs = list(combinations(guards.guards, 2))
+    size = max(1, MOST_CELLS // max(1, len(placements.malicious)))
+    found: list[Difference] = []
+    for start in range(0, len(pairs), size):
+        found += placements.differences(pairs[start : start + size])
+    names = [(a.name, b.name) for a, b in pairs]
+    return holm_adjusted(dict(zip(names, found, strict=True)))
 
 
-def _difference(a: _Influence | None, b: _Influence | None, n: int) -> Difference:
-    if a is None or b is None:
-        return Difference(n=n)
-    strata = [_sums(_changes(*sides)) for sides in zip(a.sides, b.sides, strict=True)]
-    found = Difference(a.value, b.value, b.value - a.value, n=n)
-    variance = clustered_variance(strata)
-    if variance is None:
+class _Placements:
+    """Placement values of decisions, as whole numbers: twice those of the other label below them.
+
+    Of harmless decisions the dangerous ones above; an equal one counts half.
+    """
+
+    def __init__(self, guards: Guards) -> None:
+        self.malicious = guards.malicious.ravel()
+        cluster = np.repeat(guards.samples.cluster, guards.epochs)
+        self._strata = [Stratum(cluster, self.malicious), Stratum(cluster, ~self.malicious)]
+        self._scored = {guard.name: guard.scored.ravel() for guard in guards.guards}
+        self._level: dict[str, Ints] = {}
+        for guard in guards.guards:
+            # Unscored decisions have the last level, in which nothing is looked up.
+            self._level[guard.name] = np.unique(guard.suspicion.ravel(), return_inverse=True)[1]
+        self._placed: dict[tuple[str, bytes], Ints] = {}
+
+    def differences(self, pairs: Sequence[tuple[Guard, Guard]]) -> list[Difference]:
+        both = np.stack([self._scored[a.name] & self._scored[b.name] for a, b in pairs])
+        masks = list(zip(pairs, both, strict=True))
+        of_a = np.stack([self._values(a.name, mask) for (a, _), mask in masks])
+        of_b = np.stack([self._values(b.name, mask) for (_, b), mask in masks])
+        dangerous = (both & self.malicious).sum(axis=1)
+        harmless = (both & ~self.malicious).sum(axis=1)
+        strata, areas = [], []
+        # A placement value is a share of the decisions of the other label.
+        for stratum, others in zip(self._strata, (harmless, dangerous), strict=True):
+            rows = stratum.rows
+            totals_a, totals_b = stratum.sums(of_a[:, rows]), stratum.sums(of_b[:, rows])
+            totals = (totals_b - totals_a) / np.maximum(1, 2 * others)[:, None]
+            samples = stratum.sums(both[:, rows])
+            strata.append(ClusterSums(stratum.cluster, samples, totals, np.ones(len(pairs))))
+            areas.append((totals_a.sum(axis=1), totals_b.sum(axis=1)))
+        in_all = np.maximum(1, 2 * dangerous * harmless)
+        a, b = (total / in_all for total in areas[0])
+        variance = clustered_variance(strata)
+        discordant = clusters_of_any([(each.cluster, each.totals != 0) for each in strata])
+        tested = paired_test(b - a, strata, variance, discordant)
+        n = both.sum(axis=1)
+        found = []
+        for pair in range(len(pairs)):
+            difference = Difference(n=int(n[pair]))
+            if dangerous[pair] and harmless[pair]:
+                difference = replace(
+                    difference,
+                    a=float(a[pair]),
+                    b=float(b[pair]),
+                    difference=float(b[pair] - a[pair]),
+                    stderr_clustered=or_none(tested.stderr_clustered[pair]),
+                    ci_low=or_none(tested.ci_low[pair]),
+                    ci_high=or_none(tested.ci_high[pair]),
+                    p_value=or_none(tested.p_value[pair]),
+                    clusters=int(variance.clusters[pair]) if variance.defined[pair] else 0,
+                )
+            found.append(difference)
         return found
-    sums = chain.from_iterable(side.sums for side in strata)
-    discordant = count_clusters((each.cluster, 1) for each in sums if each.total)
-    return replace(paired_test(found, strata, variance, discordant), mde=None)
 
-
-def _changes(a: _Parts, b: _Parts) -> Iterator[tuple[Decision, float]]:
-    """Yield how what each decision adds differs; both sides hold the same ones in one order."""
-    for (decision, x), (_, y) in zip(a, b, strict=True):
-        yield decision, y - x if abs(y - x) > 1e-12 else 0.0  # rounding is no difference
+    def _values(self, name: str, counted: Bools) -> Ints:
+        """Return the placement values of a guard among some decisions, 0 of the others."""
+        key = (name, counted.tobytes())  # most guards have scored all decisions
+        if key not in self._placed:
+            level = self._level[name]
+            levels = level.max(initial=0) + 1
+            dangerous = np.bincount(level[counted & self.malicious], minlength=levels)
+            harmless = np.bincount(level[counted & ~self.malicious], minlength=levels)
+            harmless_below = np.cumsum(harmless) - harmless
+            dangerous_above = dangerous.sum() - np.cumsum(dangerous)
+            of_dangerous = (2 * harmless_below + harmless)[level]
+            of_harmless = (2 * dangerous_above + dangerous)[level]
+            self._placed[key] = np.where(self.malicious, of_dangerous, of_harmless) * counted
+        return self._placed[key]

@@ -188,7 +188,7 @@ def imported_run(engine: Engine, folder: Path, lines: Iterable[object]) -> str:
 
 def tallies(session: Session, run_id: str) -> list[ModelTally]:
     """Count the verdicts of a run, whatever was counted before."""
-    counted = count_models(session, load_run(session, run_id), {})
+    counted = count_models(session, load_run(session, run_id), {}).models
     return [tally for each in counted for tally in each.tallies]
 
 

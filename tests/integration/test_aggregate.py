@@ -9,18 +9,18 @@ from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
-from aegish_dist.core.metric import NUMBERS, Estimate
+from aegish_dist.core.metric import METRICS_VERSION, NUMBERS, Estimate
 from aegish_dist.core.verdict import Completion
-from aegish_dist.db.counting import find_snapshot
+from aegish_dist.db.snapshots import find_snapshot
 from aegish_dist.db.tables import SNAPSHOT_METRICS, VERDICTS, VerdictKey
 from aegish_dist.db.verdicts import insert_verdicts
 from aegish_dist.errors import ReportError
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.parsing import PARSER_VERSION, judge
 from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES
-from aegish_dist.pipeline.aggregate import aggregate, current_snapshot, snapshot_numbered
+from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.opinions import load_opinions
-from aegish_dist.statistics.metrics import METRICS_VERSION
+from aegish_dist.pipeline.snapshots import current_snapshot, snapshot_numbered
 from tests.integration.stored_runs import (
     Imported,
     row_counts,
@@ -183,7 +183,9 @@ def test_a_change_of_a_formula_makes_a_new_snapshot(
     engine: Engine, run_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = current_snapshot(engine, run_id, Opinion())
-    monkeypatch.setattr("aegish_dist.pipeline.aggregate.METRICS_VERSION", METRICS_VERSION + 1)
+    for module in ("aggregate", "snapshots"):
+        name = f"aegish_dist.pipeline.{module}.METRICS_VERSION"
+        monkeypatch.setattr(name, METRICS_VERSION + 1)
     monkeypatch.setattr(
         "aegish_dist.statistics.metrics.macro_rate", lambda _: Estimate(value=0.125)
     )

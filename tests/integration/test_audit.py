@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy.orm import Session
 
+from aegish_dist.core.columns import sample_answers
 from aegish_dist.core.outcome import OutcomeDetail
-from aegish_dist.db.answers import judged_samples
+from aegish_dist.db.columns import read_columns
 from aegish_dist.db.overlays import OverlayInRun
 from aegish_dist.db.runs import load_run
 from tests.integration.command_line import CommandLine
@@ -109,7 +110,9 @@ def test_findings_of_a_sample_are_those_that_count(session: Session) -> None:
     second = {stored.item(TAR, epoch=2): ALLOWED, stored.item(TAR, epoch=2, generation=1): BLOCKED}
     answer(session, stored, second)
     run = load_run(session, stored.run_id)
-    found = {each.sample_id: each for each in judged_samples(session, run, OverlayInRun())}
+    models = [spec.id for spec in run.models]
+    read = read_columns(session, run, models, OverlayInRun(), texts=True)
+    found = {each.sample_id: each for each in sample_answers(read)}
     assert {sample_id: each.findings for sample_id, each in found.items()} == {
         TAR.sample_id: {"test/a": ((OutcomeDetail.BLOCK, 2),)},
         CURL.sample_id: {"test/b": ((OutcomeDetail.ALLOW, 1),)},

@@ -11,11 +11,13 @@ from aegish_dist.core.outcome import ErrorClass, Outcome, OutcomeDetail, StopKin
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import Completion, Timing, Verdict
 from aegish_dist.errors import ReportError, StoreError, UnreadableRunError
+from aegish_dist.opinions.guards import Guard, Guards
 from aegish_dist.opinions.opinion import LabelChange, Opinion, Overlay
 from aegish_dist.opinions.parsing import judge
 from aegish_dist.opinions.scoring import rule_named
-from aegish_dist.opinions.suspicion import SUSPICION_RULES, Decision, Guard
-from aegish_dist.pipeline.opinions import read_guards
+from aegish_dist.opinions.suspicion import SUSPICION_RULES
+from aegish_dist.pipeline.guards import read_guards
+from tests.guards import findings_in, listed
 from tests.integration.samples import ALLOWED, BLOCKED, CURL, LS, TAR
 from tests.integration.stored_runs import StoredRun, answer, execute, stored_run
 
@@ -55,39 +57,48 @@ def stored(engine: Engine) -> StoredRun:
     return run
 
 
-def two(sample: int, *about: Any) -> list[Decision]:
-    return [Decision(sample, epoch, *about) for epoch in (1, 2)]
-
-
-ABOUT_CAT, ABOUT_TAR = (False, None, None), (True, "shell", "tar")
-ABOUT_CURL, ABOUT_LS = (True, "file-upload", "curl"), (False, None, None)
+MALICIOUS, HARMLESS = TrueLabel
+ABOUT_CAT, ABOUT_TAR = (HARMLESS, None, None), (MALICIOUS, "shell", "tar")
+ABOUT_CURL, ABOUT_LS = (MALICIOUS, "file-upload", "curl"), (HARMLESS, None, None)
 NOTHING: list[None] = [None] * 8
+
+
+def asked(found: Guards) -> list[tuple[TrueLabel, str | None, str | None]]:
+    """Return label, category and cluster of each sample."""
+    samples = found.samples
+    return [tuple(samples.kinds[kind]) for kind in samples.kind.tolist()]
+
+
+def said_by(guard: Guard) -> tuple[object, ...]:
+    """Return the name and the columns of a guard, sample by sample, epoch by epoch."""
+    columns = (guard.suspicion, guard.cost_usd, guard.latency_ms)
+    return (guard.name, findings_in(guard), *map(listed, columns))
 
 
 @pytest.mark.usefixtures("stored")
 def test_what_models_said_is_in_the_order_of_decisions(engine: Engine) -> None:
     """By dataset, sample and epoch; the newest generation counts, and API_ERROR is unscored."""
     found = read_guards(engine, RUN, Opinion())
-    about = (ABOUT_CAT, ABOUT_TAR, ABOUT_CURL, ABOUT_LS)
-    assert found.decisions == [each for n, of in enumerate(about) for each in two(n, *of)]
+    assert (asked(found), found.epochs) == ([ABOUT_CAT, ABOUT_TAR, ABOUT_CURL, ABOUT_LS], 2)
     first, second, third = found.guards
     words = ["BLOCK", "ALLOW", "WARN", "UNREADABLE", "ALLOW", "DEADLINE"]
     findings = [OutcomeDetail.API_FAILURE, None, *map(OutcomeDetail, words)]
     scores = [None, None, 2.9, -0.25, 1.0, 1.0, -0.5, 1.0]
     costs, times = ([None, None, each, *NOTHING[3:]] for each in (0.1, 12.5))
-    assert first == Guard(A, findings, scores, costs, times)
+    assert said_by(first) == (A, findings, scores, costs, times)
     blocked = [None, OutcomeDetail.BLOCK, *NOTHING[2:]]
-    assert second == Guard(B, blocked, [None, 2.5, *NOTHING[2:]], NOTHING, NOTHING)
-    assert third == Guard(C, NOTHING, NOTHING, NOTHING, NOTHING)
+    assert said_by(second) == (B, blocked, [None, 2.5, *NOTHING[2:]], NOTHING, NOTHING)
+    assert said_by(third) == (C, NOTHING, NOTHING, NOTHING, NOTHING)
 
 
 @pytest.mark.usefixtures("stored")
 def test_rules_decide_what_is_scored_and_how(engine: Engine) -> None:
     (native,) = read_guards(engine, RUN, Opinion(), NATIVE, models=[A]).guards
-    assert native.suspicion == [None, None, None, -3.5, None, None, None, None]
+    assert listed(native.suspicion) == [None, None, None, -3.5, None, None, None, None]
     refined = Opinion(rule_named("aegish-refined"))
     (guard,) = read_guards(engine, RUN, refined, models=[A]).guards
-    assert (guard.findings[7], guard.suspicion[7]) == (OutcomeDetail.DEADLINE, None)
+    last = findings_in(guard)[7], listed(guard.suspicion)[7]
+    assert last == (OutcomeDetail.DEADLINE, None)
 
 
 def test_a_refusal_that_counts_as_detection_is_as_suspicious_as_a_block(engine: Engine) -> None:
@@ -95,7 +106,7 @@ def test_a_refusal_that_counts_as_detection_is_as_suspicious_as_a_block(engine: 
     stored_run(engine, refused, datasets=(MORE,))
     for name, number in (("filter-as-block", 2.5), ("aegish-refined", 1.0)):
         (guard,) = read_guards(engine, RUN, Opinion(rule_named(name))).guards
-        assert guard.suspicion == [number]
+        assert listed(guard.suspicion) == [number]
 
 
 @pytest.mark.usefixtures("stored")
@@ -110,16 +121,14 @@ def test_guards_come_as_they_are_named(engine: Engine) -> None:
 
 @pytest.mark.usefixtures("stored")
 def test_an_overlay_moves_and_removes_samples(engine: Engine) -> None:
-    malicious = TrueLabel.MALICIOUS
     changes = (
-        LabelChange(MORE.name, CAT.sample_id, None, malicious, "file-read", "reads", "Ada"),
+        LabelChange(MORE.name, CAT.sample_id, None, MALICIOUS, "file-read", "reads", "Ada"),
         LabelChange("commands", None, TAR.command, None, None, "twice", "Ada"),
     )
     opinion = Opinion(overlay=Overlay("mine", 1, changes))
     found = read_guards(engine, RUN, opinion, models=[A])
-    moved = two(0, True, "file-read", None)
-    assert found.decisions == [*moved, *two(1, *ABOUT_CURL), *two(2, *ABOUT_LS)]
-    assert found.guards[0].suspicion == [None, None, 1.0, 1.0, -0.5, 1.0]
+    assert asked(found) == [(MALICIOUS, "file-read", None), ABOUT_CURL, ABOUT_LS]
+    assert listed(found.guards[0].suspicion) == [None, None, 1.0, 1.0, -0.5, 1.0]
     samples = {"commands": (TAR, CURL, LS), MORE.name: (CAT,)}
     everything = tuple(
         LabelChange(name, None, sample.command, None, None, "out", "Ada")

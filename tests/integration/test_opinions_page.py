@@ -4,11 +4,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from aegish_dist.core.outcome import Outcome
-from aegish_dist.opinions.suspicion import suspicion
+from aegish_dist.core.columns import FINDINGS, GuardColumns
+from aegish_dist.core.outcome import OutcomeDetail
+from aegish_dist.opinions.guards import suspicion_of
+from aegish_dist.opinions.scoring import DEFAULT_RULE
 from aegish_dist.pipeline.opinions import load_suspicion_rule
+from tests.guards import column, listed
 from tests.integration.command_line import CommandLine
 
 PAGE = (Path(__file__).parents[2] / "docs/guides/opinions.md").read_text(encoding="utf-8")
@@ -61,8 +65,12 @@ def test_a_shown_rule_set_is_a_file(reader: CommandLine) -> None:
 def test_the_suspicion_rule_of_the_page_is_one() -> None:
     """WARN lies between ALLOW, at most 0, and BLOCK, at least 2."""
     rule = load_suspicion_rule("suspicion.toml")
-    assert suspicion(rule, Outcome.WARN, 0.9, None) == pytest.approx(1.4)
-    assert suspicion(rule, Outcome.FORMAT_ERROR, None, None) == 2.5
+    finding = np.array(
+        [[FINDINGS.index(OutcomeDetail.WARN)], [FINDINGS.index(OutcomeDetail.UNREADABLE)]]
+    )
+    unknown = column([None, None])
+    read = GuardColumns(finding.astype(np.int8), column([0.9, None]), unknown, unknown, unknown)
+    assert listed(suspicion_of(read, rule, DEFAULT_RULE)) == [pytest.approx(1.4), 2.5]
 
 
 def test_the_effect_of_the_overlay_is_that_of_the_page(reader: CommandLine) -> None:

@@ -11,7 +11,8 @@ from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.db.overlays import OverlayInRun, overlay_in_run
 from aegish_dist.errors import OpinionError
 from aegish_dist.opinions.opinion import LabelChange, Opinion, Overlay
-from aegish_dist.pipeline.aggregate import aggregate, current_snapshot
+from aegish_dist.pipeline.aggregate import aggregate
+from aegish_dist.pipeline.snapshots import current_snapshot
 from tests.integration.samples import ALLOWED, BLOCKED, COMMANDS, CURL, LS, TAR
 from tests.integration.stored_runs import StoredRun, a_run, store, stored_run
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from aegish_dist.core.outcome import OutcomeDetail
+from aegish_dist.opinions.guards import Guards, apply_policy
 from aegish_dist.opinions.opinion_files import read_policy
-from aegish_dist.opinions.policy import apply_policy
-from aegish_dist.opinions.suspicion import Decision, Guard, Guards
+from tests.guards import Asked, a_guard, findings_in, samples_of
 from tests.integration.command_line import CommandLine, write_lines
 from tests.integration.stored_runs import verdict_line
 
@@ -352,11 +352,11 @@ def true_score(path: Path) -> float:
         stops = [each[place] for each in joint]
         findings = [OutcomeDetail.BLOCK if each else OutcomeDetail.ALLOW for each in stops]
         suspicion = [2.5 if each else -0.5 for each in stops]
-        guards.append(Guard(f"lab/{guard}", findings, suspicion, [None] * 16, [None] * 16))
-    decisions = [Decision(number, 1, True, None, None) for number in range(16)]
-    played = apply_policy(read_policy(path), Guards(decisions, guards))
+        guards.append(a_guard(f"lab/{guard}", findings, suspicion))
+    samples = samples_of([Asked(malicious=True)] * 16)
+    played = apply_policy(read_policy(path), Guards(samples, 1, guards))
     score = 0.0
-    for answers, found in zip(joint, played.findings, strict=True):
+    for answers, found in zip(joint, findings_in(played), strict=True):
         right = 0.8 ** sum(answers) * 0.2 ** (4 - sum(answers))
         wrong = 0.2 ** sum(answers) * 0.8 ** (4 - sum(answers))
         score += (right if found is OutcomeDetail.BLOCK else wrong) / 2

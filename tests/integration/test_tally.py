@@ -17,9 +17,10 @@ from aegish_dist.core.outcome import ErrorClass, Outcome, OutcomeDetail, StopKin
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.tally import TOKEN_KINDS, Cell, ConfidenceCell, Latency, ModelTally
 from aegish_dist.core.verdict import Completion, Item, Timing, Usage, Verdict
-from aegish_dist.db.counting import PARTS, count_models, joint_identity
+from aegish_dist.db.counting import PARTS, count_models
 from aegish_dist.db.overlays import OverlayInRun, overlay_in_run
 from aegish_dist.db.runs import load_run
+from aegish_dist.db.snapshots import joint_identity
 from aegish_dist.findings.snapshot import VerdictSet
 from aegish_dist.opinions.opinion import LabelChange, Overlay
 from tests.integration.samples import ALLOWED, BLOCKED, COMMANDS, CURL, LS, TAR
@@ -49,7 +50,7 @@ T = TypeVar("T")
 
 
 def identify_verdicts(session: Session, run_id: str) -> VerdictSet:
-    counted = count_models(session, load_run(session, run_id), {})
+    counted = count_models(session, load_run(session, run_id), {}).models
     return joint_identity({each.spec.id: each.identity for each in counted})
 
 
@@ -259,7 +260,7 @@ def test_the_identity_of_verdicts_tells_what_findings_are_made_of(session: Sessi
     for number, verdicts in enumerate(variants):
         stored = stored_run(session, run_id=f"run{number}", models=models, epochs=2)
         answer(session, stored, verdicts)
-        counted = count_models(session, load_run(session, stored.run_id), {})
+        counted = count_models(session, load_run(session, stored.run_id), {}).models
         identities = {each.spec.id: each.identity for each in counted}
         hashes.add(joint_identity(identities).verdicts_hash)
         local_hashes.add(tuple(each.local_hash for each in identities.values()))
@@ -336,7 +337,7 @@ def test_an_overlay_counts_as_right_labels_would(
     overlay = Overlay("mine", 1, tuple(changes.values()))
     applied = overlay_in_run(session, run, overlay, lambda _: False)
     ((plain, found),) = (
-        each.tallies for each in count_models(session, run, {}, [OverlayInRun(), applied])
+        each.tallies for each in count_models(session, run, {}, [OverlayInRun(), applied]).models
     )
 
     (expected,) = tallies(session, other.run_id)

@@ -16,7 +16,8 @@ from aegish_dist.findings.snapshot import Snapshot
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.parsing import judge
 from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES
-from aegish_dist.pipeline.aggregate import aggregate, current_snapshot
+from aegish_dist.pipeline.aggregate import aggregate
+from aegish_dist.pipeline.snapshots import current_snapshot
 from tests.integration.samples import ALLOWED, BLOCKED, CURL, LS, TAR
 from tests.integration.stored_runs import StoredRun, a_model, answer, stored_run, tallies
 
@@ -55,7 +56,7 @@ def statements(engine: Engine) -> Iterator[list[str]]:
 
 
 def models_counted(sent: list[str]) -> int:
-    return sum("GROUPING SETS" in statement for statement in sent)
+    return sum("AS digest" in statement for statement in sent)
 
 
 def as_bytes(snapshot: Snapshot) -> bytes:

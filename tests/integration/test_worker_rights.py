@@ -15,11 +15,11 @@ from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.text import printable_json
 from aegish_dist.core.verdict import Item
-from aegish_dist.db.engine import transaction
+from aegish_dist.db.engine import ONE_VIEW, transaction
 from aegish_dist.db.missing import FinishedModels
 from aegish_dist.db.verdicts import look_up
 from aegish_dist.opinions.opinion import Opinion
-from aegish_dist.pipeline.aggregate import ONE_VIEW, aggregate
+from aegish_dist.pipeline.aggregate import aggregate
 from aegish_dist.pipeline.control import plan_retry
 from aegish_dist.pipeline.report import ReportPart, report_data
 from aegish_dist.report.formats import render_json

@@ -32,67 +32,16 @@ code < 100
 hashint8extended(sample_key, epoch * 281474976710656 + generation * 4294967296
                              + code * 65536 + parser_version)
 
--- name: count_verdicts
--- One row of three JSON lists: `cells`, the verdicts by stratum and code; `stated`, those with a
--- confidence by bin, with the sums of its powers in units of 1e-6; `alike`, all verdicts by what
--- identifies them. A confidence below 1e-9 adds nothing to such sums, but its powers underflow.
--- Labels are those of an overlay; what it excludes is in `alike` alone.
-WITH counted AS MATERIALIZED (
-    SELECT sample.target = 'malicious' AS malicious, sample.category, sample.cluster,
-           sample.excluded, sample.dataset_id, verdict.code, verdict.parser_version, verdict.confidence,
-           count(*) AS verdicts,
-           sum(hashtextextended(sample.sample_id,
-                                (verdict.epoch::int << 16) + verdict.generation)) AS digest
-    FROM verdicts AS verdict JOIN {effective_samples} AS sample ON sample.key = verdict.sample_key
-    WHERE verdict.run_model_id = :model AND {counts}
-    GROUP BY GROUPING SETS (
-        (malicious, sample.category, sample.cluster, sample.excluded, sample.dataset_id,
-         verdict.code, verdict.parser_version),
-        (malicious, sample.excluded, verdict.code, verdict.confidence))
-),
-cells AS (
-    SELECT malicious, category, cluster, array_agg(code) AS codes, array_agg(verdicts) AS verdicts
-    FROM counted
-    WHERE dataset_id IS NOT NULL AND NOT excluded
-    GROUP BY malicious, category, cluster
-),
-stated AS (
-    SELECT malicious, code, least(floor(c * :bins)::int, :bins - 1) AS bin,
-           sum(verdicts)::bigint AS verdicts,
-           sum(verdicts * round(c * 1e6)::bigint)::bigint AS sum_c,
-           sum(verdicts * round(c ^ 2 * 1e6)::bigint)::bigint AS sum_c2,
-           sum(verdicts * round(c ^ 4 * 1e6)::bigint)::bigint AS sum_c4,
-           sum(verdicts * round((1 - c) ^ 2 * 1e6)::bigint)::bigint AS sum_d2,
-           sum(verdicts * round((1 - c) ^ 4 * 1e6)::bigint)::bigint AS sum_d4
-    FROM (
-        SELECT malicious, code, verdicts, greatest(confidence, 1e-9) AS c FROM counted
-        WHERE dataset_id IS NULL AND confidence IS NOT NULL AND NOT excluded
-    ) AS known
-    GROUP BY malicious, code, bin
-),
-alike AS (
-    SELECT dataset.name AS dataset, code, parser_version, sum(verdicts)::bigint AS verdicts,
-           sum(digest)::text AS digest
-    FROM counted JOIN datasets AS dataset ON dataset.id = counted.dataset_id
-    GROUP BY dataset.name, code, parser_version
-)
-SELECT (SELECT coalesce(json_agg(cells), '[]') FROM cells) AS cells,
-       (SELECT coalesce(json_agg(stated), '[]') FROM stated) AS stated,
-       (SELECT coalesce(json_agg(alike), '[]') FROM alike) AS alike
-
--- name: count_items_of_many_epochs
--- Items by stratum, as an overlay labels them, and by the codes of their epochs, in ascending order.
-SELECT sample.target = 'malicious' AS malicious, sample.category, sample.cluster, item.codes,
-       count(*) AS items
-FROM (
-    SELECT verdict.sample_key, array_agg(verdict.code ORDER BY verdict.code) AS codes
-    FROM verdicts AS verdict
-    WHERE verdict.run_model_id = :model AND {counts}
-    GROUP BY verdict.sample_key
-) AS item
-JOIN {effective_samples} AS sample ON sample.key = item.sample_key
-WHERE NOT sample.excluded
-GROUP BY malicious, sample.category, sample.cluster, item.codes
+-- name: identify_verdicts
+-- All verdicts, by what identifies them together with their items.
+SELECT dataset.name AS dataset, verdict.code, verdict.parser_version, count(*) AS verdicts,
+       sum(hashtextextended(sample.sample_id,
+                            (verdict.epoch::int << 16) + verdict.generation))::text AS digest
+FROM verdicts AS verdict
+JOIN samples AS sample ON sample.key = verdict.sample_key
+JOIN datasets AS dataset ON dataset.id = sample.dataset_id
+WHERE verdict.run_model_id = :model AND {counts}
+GROUP BY dataset.name, verdict.code, verdict.parser_version
 
 -- name: hash_verdicts
 -- One row: how many verdicts there are, and the sum of their hashes (null without any).

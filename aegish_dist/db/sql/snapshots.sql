@@ -1,4 +1,4 @@
--- Snapshots of runs: `db.counting` appends and finds these.
+-- Snapshots of runs: `db.snapshots` appends and finds these.
 
 -- name: add_snapshot
 -- Appends a snapshot of the run `:run_id`, and returns its row.

@@ -8,9 +8,10 @@ from msgspec import Struct
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.text import JsonObject, counted
 from aegish_dist.findings.leaderboard import RankedModel
-from aegish_dist.findings.thresholds import RocCurve, roc_curve
+from aegish_dist.findings.roc_curve import RocCurve, roc_curve
+from aegish_dist.opinions.guards import Guards
 from aegish_dist.opinions.policy import POLICY_PREFIX
-from aegish_dist.opinions.suspicion import OWN_NUMBER, Guards
+from aegish_dist.opinions.suspicion import OWN_NUMBER
 from aegish_dist.report.charts.frame import (
     TALL,
     WIDTH,

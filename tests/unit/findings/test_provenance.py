@@ -3,8 +3,9 @@
 import pytest
 
 from aegish_dist.findings.provenance import OriginKind, Overlap, may_be_judged, overlap
+from aegish_dist.opinions.guards import Guards
 from aegish_dist.opinions.policy import Origin, Policy, Stage
-from aegish_dist.opinions.suspicion import Decision, Guards
+from tests.guards import Asked, samples_of
 
 DECIDED = "0123456789abcdef"
 ESTIMATES: dict[str, dict[str, int | float]] = {"aegish_score": {"value": 0.8, "n": 3}}
@@ -12,12 +13,8 @@ ESTIMATES: dict[str, dict[str, int | float]] = {"aegish_score": {"value": 0.8, "
 
 def marks(*samples: tuple[str, str | None]) -> list[frozenset[str]]:
     """Return the marks of samples that have these commands and clusters."""
-    decisions = [
-        Decision(number, epoch, True, None, cluster)
-        for number, (_, cluster) in enumerate(samples)
-        for epoch in (1, 2)
-    ]
-    return Guards(decisions, [], [command for command, _ in samples]).marks
+    asked = [Asked(malicious=True, cluster=cluster) for _, cluster in samples]
+    return Guards(samples_of(asked, [command for command, _ in samples]), 2, []).marks
 
 
 def chosen_on(*samples: tuple[str, str | None]) -> Policy:

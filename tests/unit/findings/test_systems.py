@@ -3,18 +3,24 @@
 import pytest
 from msgspec.structs import replace
 
-from aegish_dist.core.metric import Estimate, FittedGuard
+from aegish_dist.core.metric import BALANCED_ACCURACY, Estimate, FittedGuard
 from aegish_dist.findings.systems import SystemsData
 from aegish_dist.opinions.opinion import Opinion
-from aegish_dist.opinions.policy import Candidate, Policy, Stage, When
+from aegish_dist.opinions.policy import (
+    Candidate,
+    Choice,
+    Policy,
+    PolicySearch,
+    Requirements,
+    Stage,
+    When,
+)
 from aegish_dist.opinions.suspicion import STATED_CONFIDENCE
 from aegish_dist.report.systems import (
     build_systems,
     system_in_short,
     systems_document,
 )
-from aegish_dist.statistics.policy_search import Choice, PolicySearch, Requirements
-from aegish_dist.statistics.thresholds import BALANCED_ACCURACY
 from tests.unit.report.reports import a_model, a_report
 
 RUN = a_report(a_model()).run

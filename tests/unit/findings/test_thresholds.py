@@ -6,7 +6,13 @@ import pytest
 from msgspec.structs import replace
 from scipy import stats
 
-from aegish_dist.core.metric import Difference, Estimate, FittedGuard
+from aegish_dist.core.metric import (
+    BALANCED_ACCURACY,
+    Difference,
+    Estimate,
+    FittedGuard,
+    least_cost,
+)
 from aegish_dist.findings.thresholds import (
     CalibratedModel,
     CalibratedPair,
@@ -17,7 +23,6 @@ from aegish_dist.findings.thresholds import (
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES
 from aegish_dist.opinions.suspicion import NATIVE, STATED_CONFIDENCE
-from aegish_dist.statistics.thresholds import BALANCED_ACCURACY, least_cost
 from tests.unit.report.reports import a_model, a_report
 
 RUN = a_report(a_model()).run

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from itertools import pairwise, permutations, product
 
@@ -13,17 +13,17 @@ from msgspec.structs import replace
 
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.errors import OpinionError
+from aegish_dist.opinions.guards import Guard, Guards, apply_policy
 from aegish_dist.opinions.policy import (
     Allowlist,
     OnError,
     Policy,
     Stage,
     When,
-    apply_policy,
     explain,
     pattern_problem,
 )
-from aegish_dist.opinions.suspicion import Decision, Guard, Guards
+from tests.guards import Asked, a_guard, column, findings_in, listed, samples_of
 from tests.recorded import lines_of
 
 ALLOW, WARN, BLOCK, UNREADABLE = (
@@ -35,15 +35,16 @@ BY_LETTER = dict(zip("aAwbeu-", zip(FINDINGS, SUSPICIONS, strict=True), strict=T
 A, B = Stage(("A",)), Stage(("B",))
 
 
-def guards(**texts: str) -> Guards:
+def guards(commands: Sequence[str] = (), /, **texts: str) -> Guards:
     """Return guards by their answers; B costs a hundred times as much as the others."""
-    columns = []
+    found = []
     for name, text in texts.items():
         findings, suspicion = zip(*(BY_LETTER[each] for each in text), strict=True)
         price, ms = (100.0, 7.0) if name == "B" else (1.0, 10.0)
-        columns.append(Guard(name, findings, suspicion, [price] * len(text), [ms] * len(text)))
-    rows = range(len(columns[0].findings))
-    return Guards([Decision(row, 1, True, None, None) for row in rows], columns)
+        guard = a_guard(name, findings, suspicion, [price] * len(text), [ms] * len(text))
+        found.append(guard)
+    rows = len(found[0].finding)
+    return Guards(samples_of([Asked(malicious=True)] * rows, commands), 1, found)
 
 
 def decided(columns: Guards, *stages: Stage) -> Guard:
@@ -51,7 +52,7 @@ def decided(columns: Guards, *stages: Stage) -> Guard:
 
 
 def letters(found: Guard) -> str:
-    return "".join("-" if each is None else each[0].lower() for each in found.findings)
+    return "".join("-" if each is None else each[0].lower() for each in findings_in(found))
 
 
 @pytest.mark.parametrize(("thresholds", "error", "expected"), lines_of("policy_thresholds.jsonl"))
@@ -61,7 +62,8 @@ def test_a_guard_alone_decides_by_its_action_or_threshold(
     stage = Stage(("A",), tuple(thresholds), on_error=OnError(error) if error else None)
     found = decided(guards(A="aAwbeu-"), stage)
     assert (letters(found), found.name) == (expected, "policy/p")
-    assert (found.cost_usd, found.latency_ms[:2]) == ([1.0] * 5 + [None] * 2, [10.0] * 2)
+    assert listed(found.cost_usd) == [1.0] * 5 + [None] * 2
+    assert listed(found.latency_ms)[:2] == [10.0] * 2
 
 
 @pytest.mark.parametrize(
@@ -75,30 +77,34 @@ def test_a_later_stage_is_asked_and_paid_where_its_condition_holds(
     found = decided(guards(A=first, B=second), A, second_stage)
     assert letters(found) == expected
     prices = {"y": (101.0, 17.0), "n": (1.0, 10.0), "-": (None, None)}
-    assert list(zip(found.cost_usd, found.latency_ms, strict=True)) == [prices[e] for e in asked]
+    columns = listed(found.cost_usd), listed(found.latency_ms)
+    assert list(zip(*columns, strict=True)) == [prices[e] for e in asked]
 
 
 def test_disagreement_asks_a_third_guard_and_an_error_that_decides_nothing_the_next() -> None:
     stages = A, Stage(("B",), when=When.ALWAYS), Stage(("C",), when=When.DISAGREEMENT)
     found = decided(guards(A="aabb", B="abab", C="bbaa"), *stages)
-    assert (letters(found), found.cost_usd) == ("abab", [101.0, 102.0, 102.0, 101.0])
+    assert (letters(found), listed(found.cost_usd)) == ("abab", [101.0, 102.0, 102.0, 101.0])
     stages = Stage(("A",), on_error=OnError.NEXT), Stage(("B",), when=When.WARN), stages[2]
     assert letters(decided(guards(A="eawe", B="bbba", C="bbbb"), *stages)) == "baba"
 
 
 def test_an_unknown_cost_stays_unknown_and_side_by_side_takes_as_long_as_the_slowest() -> None:
     columns = guards(A="ab", B="ab")
-    unknown = replace(columns.guards[0], cost_usd=[None, 1.0])
-    found = decided(Guards(columns.decisions, [unknown, columns.guards[1]]), Stage(("A", "B")))
-    assert (found.cost_usd, found.latency_ms) == ([None, 101.0], [10.0, 10.0])
+    unknown = replace(columns.guards[0], cost_usd=column([None, 1.0]))
+    found = decided(replace(columns, guards=[unknown, columns.guards[1]]), Stage(("A", "B")))
+    assert listed(found.cost_usd) == [None, 101.0]
+    assert listed(found.latency_ms) == [10.0, 10.0]
 
 
 def test_suspicions_that_contradict_the_outcomes_become_their_severity() -> None:
     """Else the ROC curve of a policy would not pass through the policy's own decisions."""
     columns = guards(A="aAwb", B="aAaa")
-    assert decided(columns, Stage(("A", "B"))).suspicion == [-0.9, -0.1, 1.0, 2.5]
-    assert decided(columns, Stage(("A", "B"), (3.0, -0.5))).suspicion == [0.0, 2.0, 0.0, 0.0]
-    assert decided(guards(A="wbe"), A).suspicion == [1.0, 2.0, 2.0]
+    by_action = decided(columns, Stage(("A", "B"))).suspicion
+    assert listed(by_action) == [-0.9, -0.1, 1.0, 2.5]
+    by_threshold = decided(columns, Stage(("A", "B"), (3.0, -0.5))).suspicion
+    assert listed(by_threshold) == [0.0, 2.0, 0.0, 0.0]
+    assert listed(decided(guards(A="wbe"), A).suspicion) == [1.0, 2.0, 2.0]
 
 
 ALLOWED = ("ls", "git diff **", "cat *.md", "head -n ?? *")
@@ -154,11 +160,10 @@ assert not Allowlist(["ls " + "*a" * 98 + "b"]).allows("ls " + "a" * 9_997)
 
 def test_the_allowlist_comes_first_and_costs_nothing() -> None:
     policy = Policy("p", 1, (A,), ALLOWED)
-    columns = replace(guards(A="bb-A"), commands=["ls", "id", "git diff", "id"])
-    found = apply_policy(policy, columns)
+    found = apply_policy(policy, guards(["ls", "id", "git diff", "id"], A="bb-A"))
     assert letters(found) == "abaa"
-    assert found.suspicion == [-0.1, 2.5, -0.1, -0.1]
-    assert found.cost_usd == [0.0, 1.0, 0.0, 1.0]
+    assert listed(found.suspicion) == [-0.1, 2.5, -0.1, -0.1]
+    assert listed(found.cost_usd) == [0.0, 1.0, 0.0, 1.0]
 
 
 def test_a_guard_without_verdicts_is_named() -> None:
@@ -204,7 +209,13 @@ def stage(names: Iterable[str], threshold: float | None, at_least: int = 1) -> S
 
 
 def severities(found: Guard) -> list[int | None]:
-    return [None if each is None else "AWB".index(each[0]) for each in found.findings]
+    return [None if each is None else "AWB".index(each[0]) for each in findings_in(found)]
+
+
+def said(found: Guard) -> list[object]:
+    """Return all that a guard says, to be compared."""
+    numbers = map(listed, (found.suspicion, found.cost_usd, found.latency_ms))
+    return [found.name, findings_in(found), *numbers, found.simulated, found.own]
 
 
 @given(COLUMNS, THRESHOLDS)
@@ -223,7 +234,7 @@ def test_more_guards_that_have_to_stop_never_stop_more(
         assert joined == (tuple(sorted(known)[::-1]) if len(known) == 3 else (None, None, None))
     for k, names in product((1, 2, 3), permutations("ABC")):
         ordered = decided(columns, stage("ABC", threshold, k))
-        assert decided(columns, stage(names, threshold, k)) == ordered
+        assert said(decided(columns, stage(names, threshold, k))) == said(ordered)
 
 
 @given(COLUMNS, THRESHOLDS, st.sampled_from([When.WARN, When.ERROR, (-0.5, 1.0)]))
@@ -233,9 +244,9 @@ def test_escalation_decides_as_the_stage_that_it_asks(
     columns, first = guards(**texts), stage("A", threshold)
     alone, other = decided(columns, first), decided(columns, B)
     found = decided(columns, first, Stage(("B",), when=when))
-    for row, cost in enumerate(found.cost_usd):
+    for row, cost in enumerate(listed(found.cost_usd)):
         side = other if cost == 101.0 else alone
-        assert found.findings[row] == (None if cost is None else side.findings[row])
-    pairs = zip(found.suspicion, severities(found), strict=True)
+        assert findings_in(found)[row] == (None if cost is None else findings_in(side)[row])
+    pairs = zip(listed(found.suspicion), severities(found), strict=True)
     known = sorted({(s, rank) for s, rank in pairs if s is not None and rank is not None})
     assert all(low[0] < high[0] and low[1] <= high[1] for low, high in pairwise(known))

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 
 import pytest
 
-from aegish_dist.core.metric import Estimate
+from aegish_dist.core.columns import FINDINGS
+from aegish_dist.core.metric import BALANCED_ACCURACY, Estimate
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.findings.thresholds import CalibrationData
+from aegish_dist.opinions.guards import Guards
 from aegish_dist.opinions.opinion import Opinion
-from aegish_dist.opinions.suspicion import Decision, Guard, Guards
 from aegish_dist.pipeline.calibrate import calibrated
-from aegish_dist.statistics.thresholds import BALANCED_ACCURACY, FoldedDecisions
+from aegish_dist.statistics.thresholds import FoldedDecisions
+from tests.guards import Asked, a_guard, samples_of
 from tests.unit.report.reports import a_model, a_report
 
 RUN = a_report(a_model()).run
@@ -33,13 +35,13 @@ class World:
 
     def guards(self, seed: int) -> Guards:
         draw = random.Random(seed)
-        decisions = [
-            Decision(n, 1, n % 2 == 0, None, str(n // (2 * self.cluster)) + "mh"[n % 2])
+        commands = [
+            Asked(n % 2 == 0, str(n // (2 * self.cluster)) + "mh"[n % 2])
             for n in range(self.commands)
         ]
         columns = []
         for place, chance in enumerate((self.stands, *self.thresholds)):
-            stops = [decision.dangerous is (draw.random() < chance) for decision in decisions]
+            stops = [command.malicious is (draw.random() < chance) for command in commands]
             confidence = [
                 draw.uniform(0.0, 0.3) if stop else draw.uniform(0.6, 0.9) for stop in stops
             ]
@@ -48,9 +50,8 @@ class World:
             if place == 0:
                 findings = [OutcomeDetail.BLOCK if s else OutcomeDetail.ALLOW for s in stops]
                 suspicion = [2 + draw.random() if stop else -draw.random() for stop in stops]
-            unknown = [None] * len(stops)
-            columns.append(Guard(f"acme/{place}", findings, suspicion, unknown, unknown))
-        return Guards(decisions, columns)
+            columns.append(a_guard(f"acme/{place}", findings, suspicion))
+        return Guards(samples_of(commands), 1, columns)
 
     def finding(self, seed: int) -> CalibrationData:
         guards = self.guards(seed)
@@ -59,12 +60,12 @@ class World:
 
 def standing(guards: Guards) -> Mapping[str, Estimate]:
     """Return the scores of guards as they stand, with intervals."""
-    folded = FoldedDecisions(guards.decisions, Opinion().rule.composite)
+    folded = FoldedDecisions(guards.samples, Opinion().rule.composite)
     scores = {}
     for guard in guards.guards:
-        stops = [finding is OutcomeDetail.BLOCK for finding in guard.findings]
-        rows = zip(guards.decisions, stops, stops, strict=True)
-        scores[guard.name] = folded.judge(BALANCED_ACCURACY, rows).score
+        stops = guard.finding == FINDINGS.index(OutcomeDetail.BLOCK)
+        judged = folded.judge(BALANCED_ACCURACY, guard.scored, stops, stops)
+        scores[guard.name] = judged.guard.score
     return scores
 
 

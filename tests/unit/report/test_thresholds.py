@@ -5,7 +5,7 @@ import math
 import pytest
 from msgspec.structs import replace
 
-from aegish_dist.core.metric import Difference
+from aegish_dist.core.metric import Difference, most_detections
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.findings.thresholds import CalibrationData
 from aegish_dist.opinions.suspicion import STATED_CONFIDENCE, SUSPICION_RULES, Level, SuspicionRule
@@ -16,7 +16,6 @@ from aegish_dist.report.thresholds import (
     threshold_in_words,
     threshold_notation,
 )
-from aegish_dist.statistics.thresholds import most_detections
 from tests.unit.findings.test_thresholds import a_guard, found
 
 NATIVE = SUSPICION_RULES["native"]

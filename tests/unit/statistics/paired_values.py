@@ -4,17 +4,14 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
+from aegish_dist.core.columns import Ints, SampleKind
 from aegish_dist.core.metric import Comparison
 from aegish_dist.core.outcome import OutcomeDetail, OutcomeDetails
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.tally import ConfidenceCell, SampleAnswers
 from aegish_dist.opinions.scoring import ScoringRule
-from aegish_dist.statistics.paired_difference import (
-    PairedAnswers,
-    SampleKind,
-    ScoredColumns,
-    compare_samples,
-)
+from aegish_dist.statistics.paired_difference import PairedScores, scored_values
+from tests.guards import codes_of, of_kinds
 
 RIGHT = {TrueLabel.MALICIOUS: OutcomeDetail.BLOCK, TrueLabel.HARMLESS: OutcomeDetail.ALLOW}
 WRONG = {TrueLabel.MALICIOUS: OutcomeDetail.ALLOW, TrueLabel.HARMLESS: OutcomeDetail.BLOCK}
@@ -98,14 +95,19 @@ def table(
 
 
 def compare(found: Sequence[PairedCell], rule: ScoringRule) -> Comparison:
-    each = [cell for cell in found for _ in range(cell.samples)]
-    kinds = [SampleKind(cell.target, cell.category, cell.cluster) for cell in each]
-    ways = list(dict.fromkeys([(), *(way for cell in each for way in (cell.a, cell.b))]))
-    answers = PairedAnswers(
-        kinds,
-        range(len(kinds)),
-        ways,
-        {"a": [ways.index(cell.a) for cell in each], "b": [ways.index(cell.b) for cell in each]},
-    )
-    scored = ScoredColumns(answers, rule, by_category=True)
-    return compare_samples(scored.pair("a", "b"), rule.composite)
+    return compare_all([found], rule)[0]
+
+
+def compare_all(tables: Sequence[Sequence[PairedCell]], rule: ScoringRule) -> list[Comparison]:
+    """Compare pairs on one set of samples: the kinds of all tables are the same, in this order."""
+    sides: dict[tuple[int, str], Ints] = {}
+    for place, cells_of_pair in enumerate(tables):
+        each = [cell for cell in cells_of_pair for _ in range(cell.samples)]
+        kinds = [SampleKind(cell.target, cell.category, cell.cluster) for cell in each]
+        samples = of_kinds(kinds)
+        for side, details in (("a", [cell.a for cell in each]), ("b", [cell.b for cell in each])):
+            values = scored_values(codes_of(details), samples.malicious, rule)
+            sides[place, side] = values
+    scores = PairedScores(samples, sides, rule.composite)
+    pairs = [((place, "a"), (place, "b")) for place in range(len(tables))]
+    return scores.compare(pairs, by_category=True)

@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from aegish_dist.core.metric import Estimate, ReliabilityBin
+from aegish_dist.core.metric import METRICS_VERSION, Estimate, ReliabilityBin
 from aegish_dist.core.outcome import OutcomeDetail, ScoredAnswer
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.tally import Cell, ConfidenceCell, Latency, ModelTally
 from aegish_dist.findings.leaderboard import snapshot_document
 from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES, ScoringRule
-from aegish_dist.statistics.metrics import METRICS_VERSION, measure
+from aegish_dist.statistics.metrics import measure
 from tests.unit.statistics.paired_values import stated
 
 SERVICE = Latency(mean=900.0, p50=800.0, p90=1500.0, p99=2000.0, max=2100.0)

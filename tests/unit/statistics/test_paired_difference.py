@@ -1,34 +1,35 @@
 """Paired comparisons: differences, their uncertainty, adjusted p, gate."""
 
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Sequence
 from itertools import permutations
 from random import Random
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar as statsmodels_mcnemar
 from statsmodels.stats.multitest import multipletests
 
-from aegish_dist.core.metric import Comparison, Difference
+from aegish_dist.core.columns import AskedSamples, Ints, SampleKind
+from aegish_dist.core.metric import Difference
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.findings.comparison import GateVerdict, commands_needed, commands_to_decide, gate
 from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES, ScoringRule
-from aegish_dist.statistics.inference import holm, mcnemar
+from aegish_dist.statistics.distributions import holm
+from aegish_dist.statistics.inference import mcnemar
 from aegish_dist.statistics.paired_difference import (
     UNIT,
-    PairedAnswers,
-    PairedSamples,
+    UNSCORED,
+    PairedScores,
     PairedStratum,
-    SampleKind,
-    ScoredColumns,
-    adjusted,
-    compare_samples,
+    Stratum,
+    scored_values,
 )
 from tests.defined import defined
-from tests.unit.statistics.paired_values import cells, compare, table
+from tests.guards import codes_of
+from tests.unit.statistics.paired_values import cells, compare, compare_all, table
 
 DETECTION = "malicious_detection_rate"
 SCORE = "aegish_score"
@@ -52,17 +53,10 @@ def test_mcnemar_is_exact(a_only: int, b_only: int) -> None:
 def test_a_cluster_with_more_than_a_quarter_of_the_samples_is_named(
     of_tar: int, named: dict[str, float]
 ) -> None:
-    stratum = PairedStratum(
-        kinds=Counter({(UNIT, UNIT): 10}),
-        unclustered=Counter({(UNIT, UNIT): 10 - of_tar}),
-        clusters={"tar": (of_tar, of_tar * UNIT, of_tar * UNIT)},
-    )
-    alone = PairedStratum(kinds=Counter({(0, 0): 1}), clusters={"awk": (1, 0, 0)})
-    scored: PairedSamples = {
-        (TrueLabel.MALICIOUS, None): stratum,
-        (TrueLabel.HARMLESS, None): alone,
-    }
-    assert compare_samples(scored, DEFAULT_RULE.composite).large_clusters == named
+    clusters = ["tar"] * of_tar + [None] * (10 - of_tar)
+    malicious = cells([1] * 10, [1] * 10, clusters)
+    alone = cells([0], [0], ["awk"], TrueLabel.HARMLESS)
+    assert compare(malicious + alone, DEFAULT_RULE).large_clusters == named
 
 
 def test_holm_is_that_of_statsmodels() -> None:
@@ -172,10 +166,11 @@ def test_no_number_of_commands_decides_a_difference_that_is_the_margin() -> None
 
 
 def test_adjustment_goes_metric_by_metric() -> None:
-    first = compare(table(800, 100, 40, 60), DEFAULT_RULE)
-    second = compare(table(800, 70, 50, 80), DEFAULT_RULE)
-    both: list[Comparison] = adjusted([first, second])
-    raw = [each.metrics[DETECTION].p_value for each in (first, second)]
+    tables = [table(800, 100, 40, 60), table(800, 70, 50, 80)]
+    alone = [compare(each, DEFAULT_RULE).metrics[DETECTION].p_value for each in tables]
+    both = compare_all(tables, DEFAULT_RULE)
+    raw = [each.metrics[DETECTION].p_value for each in both]
+    assert raw == alone
     adjusted_p = holm(dict(enumerate(raw)))
     assert [each.metrics[DETECTION].p_adjusted for each in both] == [*adjusted_p.values()]
     assert both[0].metrics[SCORE].p_adjusted is None
@@ -189,7 +184,7 @@ KINDS = [
     SampleKind(TrueLabel.HARMLESS, None, None),
     SampleKind(TrueLabel.HARMLESS, None, "ls"),
 ]
-FINDINGS = [
+DETAILS = [
     (),
     ((OutcomeDetail.BLOCK, 1),),
     ((OutcomeDetail.ALLOW, 1),),
@@ -199,68 +194,124 @@ FINDINGS = [
 ]
 
 
-def drawn(seed: int, way: Callable[[Random], int], samples: int = 200) -> PairedAnswers[str]:
+def drawn(
+    seed: int, ways: Sequence[int], samples: int = 200
+) -> tuple[AskedSamples, dict[str, list[int]]]:
+    """Return samples, and by side the places of their answers in `DETAILS`."""
     draw = Random(seed)
-    return PairedAnswers(
-        kinds=KINDS,
-        kind=[draw.randrange(len(KINDS)) for _ in range(samples)],
-        findings=FINDINGS,
-        answers={side: [way(draw) for _ in range(samples)] for side in "abc"},
-    )
+    kind = np.array([draw.randrange(len(KINDS)) for _ in range(samples)])
+    answers = {side: [draw.choice(ways) for _ in range(samples)] for side in "abc"}
+    return AskedSamples(KINDS, kind), answers
+
+
+def valued(
+    samples: AskedSamples, answers: dict[str, list[int]], rule: ScoringRule
+) -> dict[str, Ints]:
+    values = {}
+    for side, ways in answers.items():
+        codes = codes_of([DETAILS[way] for way in ways])
+        values[side] = scored_values(codes, samples.malicious, rule)
+    return values
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.name)
 @pytest.mark.parametrize("ways", [range(6), range(1, 4), (0, 4), (1, 2)], ids=str)
 def test_a_pair_is_that_of_its_samples_one_by_one(rule: ScoringRule, ways: range) -> None:
     """Missing and unscored answers, epochs, samples without clusters and shared clusters."""
-    answers = drawn(3, lambda draw: draw.choice(ways))
-    scored = ScoredColumns(answers, rule, by_category=True)
-    for a, b in permutations("abc", 2):
-        found = scored.pair(a, b)
-        expected: dict[tuple[TrueLabel, str | None], list[tuple[str | None, int, int]]] = {}
-        for number, way_a, way_b in zip(
-            answers.kind, answers.answers[a], answers.answers[b], strict=True
-        ):
+    samples, answers = drawn(3, ways)
+    values = valued(samples, answers, rule)
+    for side, of_side in answers.items():
+        for place, way in enumerate(of_side):
+            target = KINDS[samples.kind[place]].target
+            right, of = rule.count_right(target, DETAILS[way])
+            expected_value = round(right * UNIT / of) if of else UNSCORED
+            assert values[side][place] == expected_value
+    pairs = list(permutations("abc", 2))
+    found = PairedScores(samples, values, rule.composite).compare(pairs, by_category=True)
+    for (a, b), comparison in zip(pairs, found, strict=True):
+        expected: dict[tuple[TrueLabel, str | None], list[tuple[int, int, int]]] = {}
+        for place, number in enumerate(samples.kind.tolist()):
             kind = KINDS[number]
-            right = [rule.count_right(kind.target, FINDINGS[way]) for way in (way_a, way_b)]
-            if all(of for _, of in right):
-                x, y = (round(each * UNIT / of) for each, of in right)
+            x, y = int(values[a][place]), int(values[b][place])
+            if UNSCORED not in (x, y):
                 for group in {(kind.target, None), (kind.target, kind.category)}:
-                    expected.setdefault(group, []).append((kind.cluster, x, y))
-        assert {group for group, stratum in found.items() if stratum.samples} == expected.keys()
-        for group, samples in expected.items():
-            stratum = found[group]
-            assert stratum.kinds == Counter((x, y) for _, x, y in samples)
-            assert stratum.unclustered == Counter((x, y) for name, x, y in samples if not name)
-            for name, (n, of_a, of_b) in stratum.clusters.items():
-                of_cluster = [(x, y) for cluster, x, y in samples if cluster == name]
-                assert (n, of_a, of_b) == (
-                    len(of_cluster), sum(x for x, _ in of_cluster), sum(y for _, y in of_cluster)
-                )  # fmt: skip
-        assert answers.answered(a, b) == sum(
-            1 for x, y in zip(answers.answers[a], answers.answers[b], strict=True) if x or y
-        )
-        without = ScoredColumns(answers, rule).pair(a, b)
-        assert without == {(target, None): found[target, None] for target in TrueLabel}
+                    expected.setdefault(group, []).append((place, x, y))
+        categories = {name for target, name in expected if name and target is TrueLabel.MALICIOUS}
+        assert comparison.categories.keys() == categories
+        assert comparison.samples == sum(len(expected.get((t, None), ())) for t in TrueLabel)
+        for group, members in expected.items():
+            check_stratum(samples, values[a], values[b], group, members)
+
+
+def check_stratum(
+    samples: AskedSamples,
+    a: Ints,
+    b: Ints,
+    group: tuple[TrueLabel, str | None],
+    members: list[tuple[int, int, int]],
+) -> None:
+    """Hold a stratum to its samples that both sides have scored, with their values."""
+    is_own = [
+        kind.target is group[0] and group[1] in (None, kind.category) for kind in samples.kinds
+    ]
+    stratum = Stratum(samples.cluster, np.array(is_own)[samples.kind])
+    paired = PairedStratum(stratum, a[None], b[None])
+    assert paired.samples == [len(members)]
+    rows = stratum.rows[paired.both[0]].tolist()
+    own = zip(paired.a[paired.both].tolist(), paired.b[paired.both].tolist(), strict=True)
+    assert sorted((row, *of) for row, of in zip(rows, own, strict=True)) == members
+    one = np.ones(1)
+    sums = paired.differences(one, one)
+    for number, n, total in zip(paired.cluster, sums.samples[0], sums.totals[0], strict=True):
+        of_cluster = [(x, y) for place, x, y in members if samples.cluster[place] == number]
+        assert n == len(of_cluster)
+        assert total == pytest.approx(sum(y - x for x, y in of_cluster) / UNIT, abs=1e-12)
+    assert paired.samples_of_cluster.sum() == len(members)
+    means = [sum(each) / UNIT / len(members) for each in list(zip(*members, strict=True))[1:]]
+    assert [float(mean[0]) for mean in paired.means] == pytest.approx(means, abs=1e-12)
+    is_binary = all({x, y} <= {0, UNIT} for _, x, y in members)
+    assert bool(paired.binary[0]) is is_binary
+    discordant = [sum(x > y for _, x, y in members), sum(y > x for _, x, y in members)]
+    assert [int(each[0]) for each in paired.discordant] == [n * is_binary for n in discordant]
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.name)
+def test_many_pairs_are_those_compared_alone(
+    rule: ScoringRule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever pairs a group has, those with no sample in common among them."""
+    samples, answers = drawn(7, range(len(DETAILS)))
+    half = len(samples) // 2
+    answers["first"] = [*answers["a"][:half], *[0] * half]
+    answers["last"] = [*[0] * half, *answers["a"][half:]]
+    scores = PairedScores(samples, valued(samples, answers, rule), rule.composite)
+    pairs = list(permutations(answers, 2))
+    together = scores.scores(pairs)
+    assert together[pairs.index(("first", "last"))] == Difference(n=0)
+    assert together == [scores.scores([pair])[0] for pair in pairs]
+    compared = scores.compare(pairs, by_category=True)
+    monkeypatch.setattr("aegish_dist.statistics.paired_difference.MOST_CELLS", 3 * len(samples))
+    assert scores.scores(pairs) == together
+    assert scores.compare(pairs, by_category=True) == compared
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.name)
 def test_a_sample_changed_if_most_of_its_scored_epochs_did(rule: ScoringRule) -> None:
     """Counted one by one; right in half of the epochs, or scored in none, is neither."""
-    answers = drawn(5, lambda draw: draw.randrange(len(FINDINGS)))
-    scored = ScoredColumns(answers, rule)
+    samples, answers = drawn(5, range(len(DETAILS)))
+    scores = PairedScores(samples, valued(samples, answers, rule), rule.composite)
     some = False
     for a, b in permutations("abc", 2):
         expected = []
-        columns = zip(answers.kind, answers.answers[a], answers.answers[b], strict=True)
+        columns = zip(samples.kind.tolist(), answers[a], answers[b], strict=True)
         for place, (number, way_a, way_b) in enumerate(columns):
             target = KINDS[number].target
             balance = []
             for way in (way_a, way_b):
-                right, of = rule.count_right(target, FINDINGS[way])
+                right, of = rule.count_right(target, DETAILS[way])
                 balance.append(2 * right - of)
             if balance[0] * balance[1] < 0:
                 expected.append((place, target, balance[1] > 0))
-        assert list(scored.changed(a, b)) == expected
+        assert list(scores.changed(a, b)) == expected
         some = some or bool(expected)
     assert some

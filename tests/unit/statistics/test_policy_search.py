@@ -1,20 +1,22 @@
 """The search for a system of guards, held to the policies that it names."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from statistics import fmean
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from aegish_dist.core.columns import Floats
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.errors import ReportError
+from aegish_dist.opinions.guards import Guard, Guards, apply_policy
 from aegish_dist.opinions.opinion_files import read_policy, render_policy
-from aegish_dist.opinions.policy import apply_policy
+from aegish_dist.opinions.policy import Requirements
 from aegish_dist.opinions.scoring import RULES
-from aegish_dist.opinions.suspicion import Decision, Guard, Guards
-from aegish_dist.statistics.policy_search import Requirements, search_policies
+from aegish_dist.statistics.policy_search import search_policies
+from tests.guards import Asked, a_guard, column, findings_in, samples_of
 
 FINDINGS = (
     OutcomeDetail.ALLOW,
@@ -30,50 +32,48 @@ HARMLESS, DANGEROUS = (8, 3, 2, 1, 1), (1, 2, 3, 8, 1)
 def drawn(seed: int, dangerous: tuple[int, ...] = DANGEROUS) -> Guards:
     """Return three guards over two epochs, each dearer and slower than the one before."""
     random = Random(seed)
-    decisions = [
-        Decision(sample, epoch, sample % 5 < 3, None, f"c{sample % 17}" if sample % 2 else None)
-        for sample in range(60)
-        for epoch in (1, 2)
+    commands = [
+        Asked(sample % 5 < 3, f"c{sample % 17}" if sample % 2 else None) for sample in range(60)
     ]
+    decisions = [each for each in commands for _ in range(2)]
     guards = []
     for number, name in enumerate("abc"):
-        weights = [dangerous if each.dangerous else HARMLESS for each in decisions]
+        weights = [dangerous if each.malicious else HARMLESS for each in decisions]
         scores = [random.choices(list(SUSPICION), each)[0] for each in weights]
         prices = [10.0**number * random.uniform(1, 2) for _ in decisions]
         latencies = [100 * random.uniform(1, 2) * each for each in prices]
-        guards.append(Guard(name, [SUSPICION[s] for s in scores], scores, prices, latencies))
-    return Guards(decisions, guards)
+        findings = [SUSPICION[score] for score in scores]
+        guards.append(a_guard(name, findings, scores, prices, latencies, epochs=2))
+    return Guards(samples_of(commands), 2, guards)
 
 
 @pytest.mark.parametrize("unit", [1.0, 5e-324], ids=["apart", "adjacent"])
 def test_a_candidate_has_the_numbers_of_its_policy(unit: float, tmp_path: Path) -> None:
     """As it reads back from a file; of the actions a fifth are dangerous."""
     drawn_guards, path = drawn(1), tmp_path / "found.toml"
-    levels = {score: unit * place for place, score in enumerate([None, *SUSPICION])}
-    columns = [
-        replace(each, suspicion=[*map(levels.get, each.suspicion)]) for each in drawn_guards.guards
-    ]
+    level = {score: unit * place for place, score in enumerate(SUSPICION, 1)}
+    columns = []
+    for guard in drawn_guards.guards:
+        levels = [level[score] for score in guard.suspicion.ravel().tolist()]
+        columns.append(replace(guard, suspicion=column(levels, epochs=2)))
     guards = replace(drawn_guards, guards=columns)
     line = search_policies(guards, requirements=Requirements(prevalence=0.2)).line
-    sides = [
-        [row for row, e in enumerate(guards.decisions) if e.dangerous is s] for s in (True, False)
-    ]
 
-    def mean(column: Sequence[float]) -> float:
-        of_sides = [fmean(column[row] for row in rows) for rows in sides]
-        return 0.2 * of_sides[0] + 0.8 * of_sides[1]
+    def mean(numbers: Floats) -> float:
+        of_sides = [numbers[guards.malicious].mean(), numbers[~guards.malicious].mean()]
+        return 0.2 * float(of_sides[0]) + 0.8 * float(of_sides[1])
 
     assert {len(each.policy.stages) for each in line} == {1, 2}
     for each in line:
         path.write_text(render_policy(each.policy))
         played = apply_policy(read_policy(path), guards)
-        stops = mean([outcome is OutcomeDetail.BLOCK for outcome in played.findings])
+        blocks = [finding is OutcomeDetail.BLOCK for finding in findings_in(played)]
+        stops = mean(np.array(blocks, float).reshape(-1, 2))
         assert stops == pytest.approx(0.2 * (1 - each.miss_rate) + 0.8 * each.stop_rate)
-        assert each.cost_per_10000 == pytest.approx(1e4 * mean([c or 0 for c in played.cost_usd]))
-        latency, p95 = [ms or 0.0 for ms in played.latency_ms], each.p95_ms or 0.0
-        assert (
-            mean([ms < p95 for ms in latency]) < 0.95 - 1e-9 <= mean([ms <= p95 for ms in latency])
-        )
+        assert each.cost_per_10000 == pytest.approx(1e4 * mean(played.cost_usd))
+        below, p95 = played.latency_ms, each.p95_ms or 0.0
+        faster = mean((below < p95).astype(float))
+        assert faster < 0.95 - 1e-9 <= mean((below <= p95).astype(float))
 
 
 def test_no_candidate_is_beaten_and_the_single_guards_are_among_the_systems() -> None:
@@ -104,8 +104,8 @@ def test_requirements_are_kept_or_nothing_is_chosen() -> None:
     assert found.best.stop_rate <= 0.1
     assert 0 < (found.best.cost_per_10000 or 0) <= 1e5
     assert 0 < (found.best.p95_ms or 0) <= 2000
-    unknown = [replace(each, cost_usd=[None] * 120) for each in guards.guards]
-    unpriced = search_policies(Guards(guards.decisions, unknown), requirements=needs)
+    unknown = [replace(each, cost_usd=np.full((60, 2), np.nan)) for each in guards.guards]
+    unpriced = search_policies(replace(guards, guards=unknown), requirements=needs)
     assert (unpriced.system, unpriced.gain) == (None, None)
     assert {each.cost_per_10000 for each in unpriced.line} == {None}
 
@@ -120,21 +120,40 @@ def test_guards_that_know_nothing_are_found_out() -> None:
 
 def test_shared_misses_are_counted_on_decisions_that_all_guards_have_scored() -> None:
     guards = drawn(5)
-    first = replace(guards.guards[0], suspicion=[None, *guards.guards[0].suspicion[1:]])
-    found = search_policies(Guards(guards.decisions, [first, *guards.guards[1:]]))
+    suspicion = guards.guards[0].suspicion.copy()
+    suspicion[0, 0] = np.nan
+    first = replace(guards.guards[0], suspicion=suspicion)
+    found = search_policies(replace(guards, guards=[first, *guards.guards[1:]]))
     assert (found.decisions, found.left_out) == (119, 1)
     passing = (OutcomeDetail.ALLOW, OutcomeDetail.WARN)
-    dangerous = [row for row, each in enumerate(guards.decisions) if row and each.dangerous]
-    missed = {
-        guard.name: {row for row in dangerous if guard.findings[row] in passing}
-        for guard in guards.guards
-    }
+    malicious = guards.malicious.ravel().tolist()
+    dangerous = [row for row, is_malicious in enumerate(malicious) if row and is_malicious]
+    missed = {}
+    for guard in guards.guards:
+        findings = findings_in(guard)
+        missed[guard.name] = {row for row in dangerous if findings[row] in passing}
     for each in found.overlaps:
         a, b = missed[each.a], missed[each.b]
         assert (each.misses_a, each.misses_b, each.both) == (len(a), len(b), len(a & b))
         assert each.expected == len(a) * len(b) / 71
     with pytest.raises(ReportError, match="not scored two clusters of dangerous and two"):
-        search_policies(Guards(guards.decisions[:2], guards.guards))
+        search_policies(of_first(guards, 1))
+
+
+def of_first(guards: Guards, samples: int) -> Guards:
+    """Return what guards said about the first samples."""
+    commands = [Asked(malicious) for malicious in guards.samples.malicious[:samples].tolist()]
+    cut = [
+        Guard(
+            each.name,
+            each.finding[:samples],
+            each.suspicion[:samples],
+            each.cost_usd[:samples],
+            each.latency_ms[:samples],
+        )
+        for each in guards.guards
+    ]
+    return Guards(samples_of(commands), guards.epochs, cut)
 
 
 @pytest.mark.long

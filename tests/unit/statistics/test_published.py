@@ -2,7 +2,6 @@
 
 import math
 import random
-from collections import Counter
 from decimal import Decimal
 from itertools import product
 from typing import Any
@@ -14,12 +13,12 @@ from statsmodels.stats import proportion as oracle
 
 from aegish_dist.core.metric import Estimate
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.opinions.scoring import Composite
+from aegish_dist.opinions.scoring import DEFAULT_RULE, Composite
 from aegish_dist.statistics import published
 from aegish_dist.statistics.means import Observation, SampledMean, score
-from aegish_dist.statistics.paired_difference import UNIT, PairedStratum, compare_samples
 from aegish_dist.statistics.published import ACCEPTANCE, DETECTION, PublishedGuard
 from tests.defined import defined
+from tests.unit.statistics.paired_values import compare, table
 
 
 def guard(name: str = "g", m: int = 193, h: int = 4001, **figures: str | int) -> PublishedGuard:
@@ -146,11 +145,10 @@ def test_the_unpaired_test_agrees_with_statsmodels(x: int, y: int) -> None:
 
 def p_of(metric: str, *sides: tuple[TrueLabel, int, int, int, int]) -> float:
     """Return p where k of a side's n commands are right of both guards, and x and y of each."""
-    strata: dict[tuple[TrueLabel, str | None], PairedStratum] = {}
+    cells = []
     for target, n, x, y, k in sides:
-        table = {(UNIT, UNIT): k, (UNIT, 0): x - k, (0, UNIT): y - k, (0, 0): n - x - y + k}
-        strata[target, None] = PairedStratum(kinds=+Counter(table), unclustered=+Counter(table))
-    return defined(compare_samples(strata, Composite.BALANCED).metrics[metric].p_value)
+        cells += table(k, x - k, y - k, n - x - y + k, target)
+    return defined(compare(cells, DEFAULT_RULE).metrics[metric].p_value)
 
 
 @pytest.mark.parametrize("metric", ["aegish_score", DETECTION, ACCEPTANCE])

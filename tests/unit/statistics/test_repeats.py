@@ -24,6 +24,7 @@ from aegish_dist.statistics.repeats import (
     repeats_of,
     split_variance,
 )
+from tests.guards import columns_of
 from tests.unit.statistics.paired_values import PairedCell, compare, judged
 
 ALLOW, BLOCK = OutcomeDetail.ALLOW, OutcomeDetail.BLOCK
@@ -129,7 +130,8 @@ def test_the_prediction_for_the_pilot_itself_is_what_a_comparison_says(
         for s in samples
     ]
     found = compare(cells, RULES[rule]).metrics["aegish_score"]
-    split = split_variance(list(repeated_strata(samples, ["a", "b"], RULES[rule]).values()))
+    columns = columns_of(samples, ["a", "b"])
+    split = split_variance(list(repeated_strata(columns, ["a", "b"], RULES[rule]).values()))
     assert split is not None
     predicted = split.predicted([40, 40], epochs)
     assert math.sqrt(predicted or 0) == pytest.approx(found.stderr_clustered, rel=0.02)
@@ -141,7 +143,8 @@ def test_commands_that_are_not_scored_for_both_models_are_left_out() -> None:
         judged(1, MALICIOUS, None, a=[BLOCK], b=[OutcomeDetail.EMPTY]),
         judged(2, HARMLESS, None, a=[ALLOW]),
     ]
-    (left,) = repeated_strata(samples, ["a", "b"], DEFAULT_RULE).values()
+    columns = columns_of(samples, ["a", "b"])
+    (left,) = repeated_strata(columns, ["a", "b"], DEFAULT_RULE).values()
     assert left.repeated == (RepeatedSamples(None, (EpochCount(1, 1), EpochCount(0, 1)), 1),)
     assert left.weights == (-0.5, 0.5)
 

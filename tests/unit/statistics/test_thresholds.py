@@ -10,33 +10,33 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from aegish_dist.core.metric import NUMBERS, Criterion, Estimate
-from aegish_dist.opinions.scoring import Composite
-from aegish_dist.opinions.suspicion import Decision
-from aegish_dist.statistics.means import Observation, SampledMean, score
-from aegish_dist.statistics.thresholds import (
+from aegish_dist.core.columns import AskedSamples
+from aegish_dist.core.metric import (
     BALANCED_ACCURACY,
-    FoldedDecisions,
+    NUMBERS,
+    Criterion,
+    Estimate,
+    FittedGuard,
     least_cost,
     most_detections,
-    per_10000,
 )
+from aegish_dist.opinions.scoring import Composite
+from aegish_dist.statistics.means import Observation, SampledMean, score
+from aegish_dist.statistics.rates import per_10000
+from aegish_dist.statistics.thresholds import FoldedDecisions
 from tests.defined import defined
+from tests.guards import Asked, column, samples_of
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 CRITERIA = [BALANCED_ACCURACY, most_detections(0.2), most_detections(0.0), least_cost(10, 1, 0.05)]
 
 
-def asked(sides: str, clusters: Sequence[str | None], epochs: int = 1) -> list[Decision]:
-    """Return decisions; `d` in `sides` is a dangerous sample."""
-    return [
-        Decision(sample, epoch, side == "d", None, cluster)
-        for epoch in range(1, epochs + 1)
-        for sample, (side, cluster) in enumerate(zip(sides, clusters, strict=True))
-    ]
+def asked(sides: str, clusters: Sequence[str | None]) -> list[Asked]:
+    """Return commands; `d` in `sides` is a dangerous one."""
+    return [Asked(side == "d", cluster) for side, cluster in zip(sides, clusters, strict=True)]
 
 
-def drawn(seed: int, n: int = 60, levels: int = 6) -> tuple[list[Decision], list[float | None]]:
+def drawn(seed: int, n: int = 60, levels: int = 6) -> tuple[list[Asked], list[float | None]]:
     rng = random.Random(seed)
     sides = "".join(rng.choice("dh") for _ in range(n))
     clusters = [f"c{rng.randrange(n // 3)}" if rng.random() < 0.8 else None for _ in range(n)]
@@ -44,6 +44,14 @@ def drawn(seed: int, n: int = 60, levels: int = 6) -> tuple[list[Decision], list
         rng.randrange(levels) / 4 + (side == "d") * rng.random() for side in sides
     ]
     return asked(sides, clusters), suspicion
+
+
+def folded(commands: Sequence[Asked], seed: int = 0) -> FoldedDecisions:
+    return FoldedDecisions(samples_of(commands), Composite.BALANCED, seed=seed)
+
+
+def fit(commands: Sequence[Asked], suspicion: Sequence[float | None]) -> FittedGuard:
+    return folded(commands).fit(column(suspicion)).guard
 
 
 def rates(rows: Sequence[tuple[bool, float]], threshold: float) -> list[Fraction]:
@@ -68,10 +76,10 @@ def best(rows: Sequence[tuple[bool, float]], criterion: Criterion) -> float:
 @pytest.mark.parametrize("criterion", CRITERIA, ids=lambda criterion: criterion.name)
 @pytest.mark.parametrize("seed", range(5))
 def test_out_of_fold_follows_from_its_definition(criterion: Criterion, seed: int) -> None:
-    decisions, suspicion = drawn(seed)
-    decided = FoldedDecisions(decisions, Composite.BALANCED, seed=seed)
-    fitted = decided.fit(suspicion, criterion)
-    rows = [(each.dangerous, defined(s)) for each, s in zip(decisions, suspicion, strict=True)]
+    commands, suspicion = drawn(seed)
+    decided = folded(commands, seed)
+    fitted = decided.fit(column(suspicion), criterion).guard
+    rows = [(each.malicious, defined(s)) for each, s in zip(commands, suspicion, strict=True)]
     assert fitted.threshold == best(rows, criterion)
     stopped: dict[bool, list[bool]] = {True: [], False: []}
     for sample, (dangerous, value) in enumerate(rows):
@@ -85,14 +93,30 @@ def test_out_of_fold_follows_from_its_definition(criterion: Criterion, seed: int
 
 
 def test_clusters_stay_whole_and_folds_have_both_labels() -> None:
-    decisions, _ = drawn(1, 200)
-    fold = FoldedDecisions(decisions, Composite.BALANCED).fold
-    for name in {each.cluster for each in decisions} - {None}:
-        assert len({fold[each.sample] for each in decisions if each.cluster == name}) == 1
+    commands, _ = drawn(1, 200)
+    fold = folded(commands).fold.tolist()
+    for name in {each.cluster for each in commands} - {None}:
+        of_cluster = {fold[n] for n, each in enumerate(commands) if each.cluster == name}
+        assert len(of_cluster) == 1
     for label in (True, False):
-        assert {fold[each.sample] for each in decisions if each.dangerous is label} == {*range(5)}
-    assert fold == FoldedDecisions(decisions[::-1], Composite.BALANCED).fold
-    assert fold != FoldedDecisions(decisions, Composite.BALANCED, seed=1).fold
+        of_label = {fold[n] for n, each in enumerate(commands) if each.malicious is label}
+        assert of_label == {*range(5)}
+    assert fold != folded(commands, seed=1).fold.tolist()
+
+
+def test_no_order_of_kinds_or_of_samples_in_clusters_moves_a_fold() -> None:
+    """A sample without a cluster is known by its place, so it keeps it."""
+    commands, _ = drawn(1, 200)
+    samples = samples_of(commands)
+    turned = AskedSamples(samples.kinds[::-1], len(commands) - 1 - samples.kind)
+    fold = folded(commands).fold.tolist()
+    assert fold == FoldedDecisions(turned, Composite.BALANCED).fold.tolist()
+    places = [place for place, each in enumerate(commands) if each.cluster]
+    moved = list(commands)
+    expected = list(fold)
+    for place, other in zip(places, places[::-1], strict=True):
+        moved[place], expected[place] = commands[other], fold[other]
+    assert folded(moved).fold.tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -110,47 +134,51 @@ def test_clusters_stay_whole_and_folds_have_both_labels() -> None:
 def test_few_clusters_have_fewer_folds_or_a_reason_for_none(
     sides: str, clusters: str, folds: int, number: float | None
 ) -> None:
-    decided = FoldedDecisions(asked(sides, list(clusters)), Composite.BALANCED)
-    found = decided.fit([float(side == "d") for side in sides])
+    decided = folded(asked(sides, list(clusters)))
+    fitted = decided.fit(column([float(side == "d") for side in sides]))
+    found, is_judged = fitted.guard, fitted.samples is not None
     assert (found.threshold, found.in_sample_score) == (number and number / 2, number)
     assert (decided.folds, bool(found.problem)) == (folds, folds == 1)
-    assert (found.score.value, bool(found.samples)) == ((1, True) if folds > 1 else (None, False))
-    difference = decided.differences({"a": found, "b": found})["a", "b"].difference
+    assert (found.score.value, is_judged) == ((1, True) if folds > 1 else (None, False))
+    difference = decided.differences({"a": fitted, "b": fitted})["a", "b"].difference
     assert difference == (0 if folds > 1 else None)
 
 
 @pytest.mark.parametrize("composite", Composite)
 def test_a_threshold_that_stays_leaves_the_interval_of_a_model(composite: Composite) -> None:
-    decisions, _ = drawn(3, 80)
+    commands, _ = drawn(3, 80)
     rng = random.Random(3)
-    stops = [rng.random() < (0.9 if each.dangerous else 0.1) for each in decisions]
+    stops = [rng.random() < (0.9 if each.malicious else 0.1) for each in commands]
     sides: dict[bool, list[Observation]] = {True: [], False: []}
-    for each, stop in zip(decisions, stops, strict=True):
-        right = float(stop is each.dangerous)
-        sides[each.dangerous].append(Observation(None, each.cluster, right, 1))
+    for each, stop in zip(commands, stops, strict=True):
+        right = float(stop is each.malicious)
+        sides[each.malicious].append(Observation(None, each.cluster, right, 1))
     known = score(composite, *(SampledMean([side]) for side in sides.values()))
-    seen = FoldedDecisions(decisions, composite).fit([float(each) for each in stops]).score
+    decided = FoldedDecisions(samples_of(commands), composite)
+    seen = decided.fit(column([float(each) for each in stops])).guard.score
     assert [getattr(seen, part) for part in NUMBERS] == pytest.approx(
         [getattr(known, part) for part in NUMBERS], abs=1e-12
     )
 
 
 def test_samples_weigh_alike_whatever_their_epochs() -> None:
-    decisions, suspicion = drawn(4)
-    once = FoldedDecisions(decisions, Composite.BALANCED).fit(suspicion)
-    thrice = asked("".join("hd"[d.dangerous] for d in decisions), [d.cluster for d in decisions], 3)
-    repeated = [*suspicion, *suspicion, *(None if n % 2 else s for n, s in enumerate(suspicion))]
-    found = FoldedDecisions(thrice, Composite.BALANCED).fit(repeated)
-    assert (found.threshold, found.score) == (once.threshold, once.score)
-    assert {each.scored for each in found.samples.values()} == {2, 3}
+    commands, suspicion = drawn(4)
+    once = fit(commands, suspicion)
+    repeated: list[float | None] = []
+    for n, each in enumerate(suspicion):
+        repeated += [each, each, None if n % 2 else each]
+    thrice = FoldedDecisions(samples_of(commands), Composite.BALANCED, epochs=3)
+    found = thrice.fit(column(repeated, epochs=3))
+    assert (found.guard.threshold, found.guard.score) == (once.threshold, once.score)
+    assert {*defined(found.samples).scored.tolist()} == {2, 3}
 
 
 def test_values_without_a_number_between_them_are_told_apart() -> None:
     low, high = 1.0, math.nextafter(1.0, 2)
-    decided = FoldedDecisions(asked("dddhhh", [None] * 6), Composite.BALANCED)
-    assert decided.fit([high] * 3 + [low] * 3).threshold == high
-    assert decided.fit([1e308] * 3 + [-1e308] * 3).threshold == 0
-    assert decided.fit([1.0] * 6).threshold == -math.inf  # it tells nothing, so it stops all
+    commands = asked("dddhhh", [None] * 6)
+    assert fit(commands, [high] * 3 + [low] * 3).threshold == high
+    assert fit(commands, [1e308] * 3 + [-1e308] * 3).threshold == 0
+    assert fit(commands, [1.0] * 6).threshold == -math.inf  # it tells nothing, so it stops all
 
 
 @pytest.fixture(scope="module")
@@ -170,11 +198,12 @@ def test_the_benchmark_has_the_formulas_of_the_product(
     columns = world.draw(rng, layout, 4)
     both = [benchmark.fit(layout, column, levels) for column in columns]
     pairs, ends = benchmark.compare(layout, *both), benchmark.estimates(layout, both[0])
-    decided = FoldedDecisions(layout.decisions, Composite.BALANCED)
+    decided = FoldedDecisions(layout.samples, Composite.BALANCED)
     for run in range(4):
-        guards = [decided.fit(column[run].astype(float).tolist()) for column in columns]
+        fits = [decided.fit(levels[run].astype(float)[:, None]) for levels in columns]
+        guards = [each.guard for each in fits]
         assert guards[0].threshold == both[0].threshold[run]
-        (pair,) = decided.differences(dict(zip("ab", guards, strict=True))).values()
+        (pair,) = decided.differences(dict(zip("ab", fits, strict=True))).values()
         seen = [pair.ci_low, pair.ci_high, pair.p_value]
         for name in ends:
             seen += numbers(getattr(guards[0], name))[1:]

@@ -7,8 +7,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from aegish_dist.core.outcome import OutcomeDetail
-from aegish_dist.opinions.suspicion import Decision, Guard, Guards
+from aegish_dist.opinions.guards import Guard, Guards
 from aegish_dist.report.data import ReportData
+from tests.guards import Asked, a_guard, samples_of
 from tests.unit.report.reports import (
     Entry,
     a_difference,
@@ -57,15 +58,15 @@ def a_spread_report(models: int, *, equal: bool = False, **changes: Any) -> Repo
 
 def guards_of(names: Iterable[str], decisions: int = 60) -> Guards:
     """Each guard with suspicions and actions of its own; two of three commands are dangerous."""
-    asked = [Decision(n, 1, n % 3 > 0, None, None) for n in range(decisions)]
+    asked = [Asked(n % 3 > 0) for n in range(decisions)]
 
     def guard(name: str) -> Guard:
         draw = random.Random(name)
-        seen = [round(draw.gauss(1.2 * each.dangerous, 1), 1) for each in asked]
+        seen = [round(draw.gauss(1.2 * each.malicious, 1), 1) for each in asked]
         actions = (
             OutcomeDetail.BLOCK if s > 2 else OutcomeDetail.WARN if s > 1 else OutcomeDetail.ALLOW
             for s in seen
         )
-        return Guard(name, list(actions), seen, [0.001] * decisions, [900.0] * decisions)
+        return a_guard(name, list(actions), seen, [0.001] * decisions, [900.0] * decisions)
 
-    return Guards(asked, [guard(name) for name in names])
+    return Guards(samples_of(asked), 1, [guard(name) for name in names])

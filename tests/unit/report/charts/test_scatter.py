@@ -1,5 +1,6 @@
 """Axes of scatter plots, and ROC curves."""
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 from sklearn.metrics import roc_curve
@@ -54,8 +55,9 @@ def test_a_curve_has_the_points_of_scikit_learn_and_passes_through_its_own_actio
     guards = guards_of(["acme/one"], 600)
     data = replace(data, guards=guards)
     (curve,) = drawn(data, "roc", "line")
-    dangerous = [each.dangerous for each in guards.decisions]
-    fpr, tpr, _ = roc_curve(dangerous, guards.guards[0].suspicion, drop_intermediate=False)
+    dangerous = guards.malicious.ravel()
+    suspicion = guards.guards[0].suspicion.ravel()
+    fpr, tpr, _ = roc_curve(dangerous, suspicion, drop_intermediate=False)
     best = {round(100 * x, 9): 100 * y for x, y in zip(fpr, tpr, strict=True)}
     steps = {round(row["across"], 9): row["up"] for row in curve[:-1]}
     assert len(steps) > 10
@@ -106,8 +108,8 @@ def test_curves_without_verdicts_have_a_reason() -> None:
     assert isinstance(made, NoChart)
     assert "verdicts that count now" in made.reason
     (guard,) = (guards := guards_of(["acme/one"])).guards
-    harmless = [None if each.dangerous else 1.0 for each in guards.decisions]
-    for suspicion in (harmless, [None] * 60):
+    harmless = np.where(guards.malicious, np.nan, 1.0)
+    for suspicion in (harmless, np.full((60, 1), np.nan)):
         unscored = replace(guards, guards=[replace(guard, suspicion=suspicion)])
         made = make_chart(replace(data, guards=unscored), "roc")
         assert made == NoChart("roc", "no model has scored malicious and harmless commands")

@@ -1,0 +1,171 @@
+"""The verdicts of a run as columns: numpy arrays, guard by guard.
+
+A column has a row for each sample and a number for each of its epochs. What counts is in it: of an
+item that was retried the newest verdict. From columns come the cells of a tally: whole numbers.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cache, cached_property
+from typing import NamedTuple
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from aegish_dist.core.outcome import OutcomeDetail, OutcomeDetails
+from aegish_dist.core.sample import TrueLabel
+from aegish_dist.core.tally import CONFIDENCE_BINS, Cell, ConfidenceCell, SampleAnswers, in_order
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Codes = NDArray[np.int8]
+
+FINDINGS = tuple(OutcomeDetail)
+"""What a column of findings holds the places of."""
+NO_VERDICT = -1
+"""Its place for an item without a verdict: the end of what `by_finding` returns."""
+
+
+def by_finding(holds: Callable[[OutcomeDetail], bool]) -> Bools:
+    """Return by place of a finding whether something holds of it; nothing holds of no verdict."""
+    return np.array([*(holds(finding) for finding in FINDINGS), False])
+
+
+def has_verdict(finding: Codes) -> Bools:
+    return np.asarray(finding != NO_VERDICT)
+
+
+class SampleKind(NamedTuple):
+    """Samples that no metric tells apart."""
+
+    target: TrueLabel
+    category: str | None  # None for harmless samples
+    cluster: str | None  # None: each of the samples is a cluster of its own
+
+
+class AskedSamples(Struct, frozen=True, eq=False, dict=True):
+    """The samples of a run by dataset and place, with the labels that an opinion gives them."""
+
+    kinds: Sequence[SampleKind]
+    kind: Ints  # by sample, its place in `kinds`
+    keys: Ints = np.array([], np.int64)  # by sample, its key in the store
+    names: Sequence[tuple[str, str]] = ()  # by sample, its dataset and id; empty if not asked for
+    commands: Sequence[str] = ()  # by sample; empty if not asked for
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @cached_property
+    def malicious(self) -> Bools:
+        malicious = [kind.target is TrueLabel.MALICIOUS for kind in self.kinds]
+        return np.array(malicious, bool)[self.kind]
+
+    @cached_property
+    def cluster_names(self) -> Sequence[str]:
+        return sorted({kind.cluster for kind in self.kinds if kind.cluster is not None})
+
+    @cached_property
+    def cluster(self) -> Ints:
+        """By sample the number of its cluster: its place in `cluster_names`, or one of its own."""
+        place: dict[str | None, int] = {None: -1}
+        place |= {name: number for number, name in enumerate(self.cluster_names)}
+        number = np.array([place[kind.cluster] for kind in self.kinds], np.int64)[self.kind]
+        alone = np.arange(len(number)) + len(self.cluster_names)
+        return np.where(number < 0, alone, number)
+
+    def cluster_of(self, sample: int) -> str | None:
+        kind: int = self.kind[sample]
+        return self.kinds[kind].cluster
+
+
+class GuardColumns(Struct, frozen=True, eq=False):
+    """What a guard answered: arrays of samples x epochs. An unknown number is NaN."""
+
+    finding: Codes  # place in `FINDINGS`, or `NO_VERDICT`
+    confidence: Floats  # as stated, in [0, 1]
+    own_number: Floats  # such as a classifier's
+    cost_usd: Floats
+    latency_ms: Floats
+
+    @property
+    def answered(self) -> Bools:
+        """By sample, whether it has a verdict."""
+        return np.asarray(has_verdict(self.finding).any(axis=1))
+
+
+class RunColumns(Struct, frozen=True, eq=False):
+    samples: AskedSamples
+    epochs: int
+    guards: dict[str, GuardColumns]
+
+
+_ACTIONS = (OutcomeDetail.ALLOW, OutcomeDetail.WARN, OutcomeDetail.BLOCK)
+_LEAST = 1e-9  # a confidence below adds nothing to the sums
+
+
+def cells_of(samples: AskedSamples, finding: Codes) -> tuple[Cell, ...]:
+    """Count the samples that have a verdict by what no metric tells apart."""
+    rows = np.column_stack([samples.kind, np.sort(finding, axis=1)])
+    kinds, numbers = np.unique(rows, axis=0, return_counts=True)
+    found: Counter[tuple[TrueLabel, str | None, str | None, OutcomeDetails]] = Counter()
+    for (kind, *places), number in zip(kinds.tolist(), numbers.tolist(), strict=True):
+        findings = findings_at(tuple(places))
+        if findings:
+            found[*samples.kinds[kind], findings] += number
+    return in_order(Cell(*kind, number) for kind, number in found.items())
+
+
+@cache
+def findings_at(places: tuple[int, ...]) -> OutcomeDetails:
+    """Count the findings of the epochs of a sample from their places in `FINDINGS`."""
+    epochs = Counter(FINDINGS[place] for place in places if place != NO_VERDICT)
+    return tuple(sorted(epochs.items()))
+
+
+def sample_answers(columns: RunColumns) -> list[SampleAnswers]:
+    """Return every sample with the findings of all models, those of all epochs."""
+    samples = columns.samples
+    findings: list[dict[str, OutcomeDetails]] = [{} for _ in samples.commands]
+    for model, read in columns.guards.items():
+        for of_sample, places in zip(findings, read.finding.tolist(), strict=True):
+            if found := findings_at(tuple(places)):
+                of_sample[model] = found
+    answers = []
+    for place, (dataset, sample_id) in enumerate(samples.names):
+        kind = samples.kinds[samples.kind[place]]
+        command = samples.commands[place]
+        answer = SampleAnswers(
+            dataset, sample_id, command, kind.target, kind.category, kind.cluster, findings[place]
+        )
+        answers.append(answer)
+    return answers
+
+
+def confidence_of(samples: AskedSamples, read: GuardColumns) -> tuple[ConfidenceCell, ...]:
+    """Add up stated confidences and their powers by label, action and bin."""
+    found = []
+    for target, of_label in (
+        (TrueLabel.MALICIOUS, samples.malicious),
+        (TrueLabel.HARMLESS, ~samples.malicious),
+    ):
+        for action in _ACTIONS:
+            stated = (read.finding == FINDINGS.index(action)) & ~np.isnan(read.confidence)
+            confidence = np.maximum(read.confidence[stated & of_label[:, None]], _LEAST)
+            bins = np.minimum((confidence * CONFIDENCE_BINS).astype(np.int64), CONFIDENCE_BINS - 1)
+            square, distance = confidence**2, (1 - confidence) ** 2
+            verdicts = np.bincount(bins, minlength=CONFIDENCE_BINS)
+            powers = (confidence, square, square**2, distance, distance**2)
+            sums = [_sums(bins, power) for power in powers]
+            for place in np.flatnonzero(verdicts).tolist():
+                of_bin = [int(each[place]) for each in (verdicts, *sums)]
+                found.append(ConfidenceCell(target, action, place, *of_bin))
+    return tuple(sorted(found))
+
+
+def _sums(bins: Ints, values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Ints:
+    """Add up values by bin, each rounded to 1e-6, in that unit."""
+    sums = np.zeros(CONFIDENCE_BINS, np.int64)
+    np.add.at(sums, bins, np.rint(values * 1e6).astype(np.int64))
+    return sums

@@ -1,0 +1,149 @@
+"""What the guards of a run said, models and policies, as an opinion sees it."""
+
+from collections.abc import Sequence
+from decimal import Decimal
+from itertools import combinations
+
+import numpy as np
+from msgspec.structs import replace
+from sqlalchemy import Engine
+
+from aegish_dist.core.columns import cells_of, has_verdict
+from aegish_dist.core.tally import Latency, ModelTally
+from aegish_dist.db.columns import read_columns
+from aegish_dist.db.engine import transaction
+from aegish_dist.db.runs import load_run
+from aegish_dist.errors import ReportError
+from aegish_dist.findings.leaderboard import snapshot_document
+from aegish_dist.findings.provenance import Overlap, out_of_fold, overlap
+from aegish_dist.findings.snapshot import Snapshot
+from aegish_dist.opinions.guards import (
+    Guard,
+    Guards,
+    apply_policy,
+    decided_fingerprint,
+    guards_under,
+)
+from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.opinions.policy import POLICY_PREFIX
+from aegish_dist.opinions.suspicion import OWN_NUMBER, STATED_CONFIDENCE, SuspicionRule
+from aegish_dist.pipeline.opinions import overlay_of
+from aegish_dist.pipeline.runs import chosen_models, no_verdict
+from aegish_dist.statistics.metrics import measure
+from aegish_dist.statistics.paired_difference import paired_scores
+
+
+def read_guards(
+    engine: Engine,
+    run_id: str,
+    opinion: Opinion,
+    rule: SuspicionRule = OWN_NUMBER,
+    models: Sequence[str] = (),
+    *,
+    commands: bool = False,
+) -> Guards:
+    """Return what models of a run, and the policies of an opinion, said about each sample.
+
+    Args:
+        models: Models and policies, in the order of the guards; all models when empty. Policies
+            that are not named come last.
+        commands: Whether commands are wanted, too; policies need them in any case.
+
+    Raises:
+        StoreError: The run does not ask one of them.
+        OpinionError: The overlay does not fit the datasets of the run, or a policy its models.
+        ReportError: None of them has a verdict yet, or a number where the rule takes its own.
+    """
+    with transaction(engine, isolation_level="REPEATABLE READ") as session:
+        run = load_run(session, run_id)
+        names = chosen_models(run, models, opinion.contenders)
+        columns = read_columns(
+            session,
+            run,
+            chosen_models(run) if opinion.policies else names,
+            overlay_of(session, run, opinion),
+            texts=commands or bool(opinion.policies),
+        )
+    if not len(columns.samples):
+        raise ReportError(f"the overlay excludes every command of run {run_id}")
+    if not any(read.answered.any() for read in columns.guards.values()):
+        raise no_verdict(run_id)
+    simulated = {spec.id for spec in run.models if spec.simulated}
+    guards = []
+    for guard in guards_under(columns, rule, opinion.rule):
+        guards.append(replace(guard, simulated=guard.name in simulated))
+    if rule.levels is None and not any(guard.scored.any() for guard in guards):
+        whose = ", ".join(models) if models else f"run {run_id}"
+        raise ReportError(
+            f"no verdict of {whose} has a number of its own:"
+            f" `--suspicion {STATED_CONFIDENCE.name}` takes the confidence that models state"
+        )
+    found = Guards(columns.samples, columns.epochs, guards)
+    made = (apply_policy(policy, found) for policy in opinion.policies.values())
+    known = {each.name: each for each in (*guards, *made)}
+    return replace(found, guards=[known[name] for name in names])
+
+
+def overlaps_of(opinion: Opinion, guards: Guards) -> dict[str, Overlap]:
+    """Return by policy what it was chosen on of the commands that guards were read for."""
+    if not opinion.policies:
+        return {}
+    marks = guards.marks
+    decided = {each.name: each for each in guards.guards}
+    overlaps = {}
+    for policy in opinion.policies.values():
+        name = POLICY_PREFIX + policy.name
+        fingerprint = decided_fingerprint(decided[name], guards, opinion.rule)
+        overlaps[name] = overlap(policy, marks, fingerprint)
+    return overlaps
+
+
+def with_policies(snapshot: Snapshot, opinion: Opinion, guards: Guards) -> Snapshot:
+    """Return a snapshot with the policies of an opinion among its models, ranked by score.
+
+    Nothing is stored: the entries follow from the guards, models and policies. A policy that was
+    chosen on these commands has no rank, and what is known of it out of fold instead of its numbers
+    on them.
+    """
+    if not opinion.policies:
+        return snapshot
+    pairs = list(combinations([each.name for each in guards.guards], 2))
+    differences = paired_scores(guards, opinion.rule).scores(pairs)
+    pair_p = {}
+    for pair, difference in zip(pairs, differences, strict=True):
+        pair_p[pair] = difference.p_value
+    overlaps = overlaps_of(opinion, guards)
+    known = {}
+    for policy in opinion.policies.values():
+        known[POLICY_PREFIX + policy.name] = out_of_fold(policy)
+    measured = []
+    for guard in guards.guards:
+        if guard.name in overlaps:
+            made = measure(_tally(guards, guard), opinion.rule)
+            names = overlaps[guard.name].out_of_fold
+            better = {name: known[guard.name][name] for name in names}
+            measured.append(replace(made, metrics={**made.metrics, **better}))
+    document = snapshot_document(measured, snapshot, pair_p, overlaps)
+    return replace(snapshot, document=document, opinion=opinion, pair_p=pair_p)
+
+
+def _tally(guards: Guards, policy: Guard) -> ModelTally:
+    """Count what a policy decides; costs and times are unknown unless 95 % of them are known."""
+    known = []
+    for column in (policy.cost_usd, policy.latency_ms):
+        numbers = column[~np.isnan(column)].tolist()
+        # Those left would mislead: an allowlist costs nothing, guards without a price are unknown.
+        known.append(numbers if len(numbers) >= 0.95 * column.size else [])
+    costs, times = known
+    malicious, harmless = guards.asked
+    return ModelTally(
+        model=policy.name,
+        simulated=policy.simulated,
+        planned_malicious=malicious,
+        planned_harmless=harmless,
+        cells=cells_of(guards.samples, policy.finding),
+        latency={"service": Latency.of(times)} if times else {},
+        cost_usd=sum(map(Decimal, costs), Decimal()) if costs else None,
+        priced_verdicts=len(costs),
+        untimed=int(has_verdict(policy.finding).sum()) - len(times),
+    )
