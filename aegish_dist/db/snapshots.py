@@ -15,10 +15,12 @@ from msgspec.structs import asdict
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.metric import Metric
+from aegish_dist import __version__
+from aegish_dist.core.metric import METRICS_VERSION, Metric
 from aegish_dist.core.run import Run
 from aegish_dist.core.text import JsonObject
 from aegish_dist.db.engine import execute, reading
+from aegish_dist.db.overlays import OverlayInRun
 from aegish_dist.db.runs import PerModel, prepare_counting
 from aegish_dist.errors import UnreadableRunError
 from aegish_dist.findings.snapshot import PairP, Snapshot, SnapshotDocument, VerdictSet
@@ -178,3 +180,19 @@ def _to_snapshot(row: Row[Any]) -> Snapshot:
         },
     }
     return Snapshot(**columns | read)
+
+
+def made_alike(
+    session: Session, run: Run, overlay: OverlayInRun, made_under: Mapping[str, Any]
+) -> Snapshot | None:
+    """Return the newest snapshot made so, if the same verdicts give the same entries again."""
+    snapshot = find_snapshot(session, run.run_id, made_under=made_under)
+    if snapshot is None or snapshot.code_version != __version__:
+        return None
+    if snapshot.metrics_version != METRICS_VERSION:
+        return None
+    if run.imported:  # it plans nothing: its verdicts are all there is to compare
+        return snapshot
+    counted = {entry.model: entry.counts.get("planned") for entry in snapshot.entries}
+    planned = {spec.id: sum(overlay.planned(run, spec.id).values()) for spec in run.models}
+    return snapshot if counted == planned else None

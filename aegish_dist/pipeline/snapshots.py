@@ -3,19 +3,13 @@
 Only where none is current are verdicts counted: `aggregate` and numpy are loaded then.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from sqlalchemy import Engine
-from sqlalchemy.orm import Session
 
-from aegish_dist import __version__
-from aegish_dist.core.metric import METRICS_VERSION
-from aegish_dist.core.run import Run
 from aegish_dist.db.engine import in_transaction, transaction
-from aegish_dist.db.overlays import OverlayInRun
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.snapshots import find_snapshot, is_unchanged
+from aegish_dist.db.snapshots import find_snapshot, is_unchanged, made_alike
 from aegish_dist.errors import ReportError
 from aegish_dist.findings.snapshot import Snapshot
 from aegish_dist.opinions.opinion import Opinion
@@ -69,19 +63,3 @@ def without_overlay(engine: Engine, snapshot: Snapshot) -> Snapshot | None:
     wanted = (snapshot.verdicts_hash, snapshot.metrics_version)
     same = found is not None and (found.verdicts_hash, found.metrics_version) == wanted
     return found if same else None
-
-
-def made_alike(
-    session: Session, run: Run, overlay: OverlayInRun, made_under: Mapping[str, Any]
-) -> Snapshot | None:
-    """Return the newest snapshot made so, if the same verdicts give the same entries again."""
-    snapshot = find_snapshot(session, run.run_id, made_under=made_under)
-    if snapshot is None or snapshot.code_version != __version__:
-        return None
-    if snapshot.metrics_version != METRICS_VERSION:
-        return None
-    if run.imported:  # it plans nothing: its verdicts are all there is to compare
-        return snapshot
-    counted = {entry.model: entry.counts.get("planned") for entry in snapshot.entries}
-    planned = {spec.id: sum(overlay.planned(run, spec.id).values()) for spec in run.models}
-    return snapshot if counted == planned else None

@@ -183,8 +183,8 @@ def test_a_change_of_a_formula_makes_a_new_snapshot(
     engine: Engine, run_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = current_snapshot(engine, run_id, Opinion())
-    for module in ("aggregate", "snapshots"):
-        name = f"aegish_dist.pipeline.{module}.METRICS_VERSION"
+    for module in ("pipeline.aggregate", "db.snapshots"):
+        name = f"aegish_dist.{module}.METRICS_VERSION"
         monkeypatch.setattr(name, METRICS_VERSION + 1)
     monkeypatch.setattr(
         "aegish_dist.statistics.metrics.macro_rate", lambda _: Estimate(value=0.125)
