@@ -24,6 +24,7 @@ USED = re.compile(r'(?:execute|newest|superseded)\(\s*[\w.]+,\s*"(\w+)"|statemen
 
 SQL = {
     "columns": "verdict.epoch",
+    "numbers": "verdict.confidence",
     "attempt": "'attempt', attempt",
     "lock": "FOR NO KEY UPDATE OF verdict",
     "within": fragment("of_these_names"),
