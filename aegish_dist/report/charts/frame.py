@@ -7,13 +7,12 @@ Nothing is random: the same points have the same labels at the same places.
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from aegish_dist.core.text import JsonObject
 from aegish_dist.report.charts.vega_lite import (
@@ -22,6 +21,7 @@ from aegish_dist.report.charts.vega_lite import (
     TEXT_PX,
     Chart,
     layer,
+    nominal,
     number,
     pixels,
     widest,
@@ -71,6 +71,7 @@ class PixelLine(Struct, frozen=True):
         top, bottom = sorted((self.y, self.y2))
         if not PixelBox(left, top, right, bottom).meets(box):
             return False
+        # A line that leaves all corners on one side of it passes the box.
         corners = product((box.left, box.right), (box.top, box.bottom))
         sides = [self._side(x, y) for x, y in corners]
         return min(sides) < 0 < max(sides)
@@ -147,48 +148,40 @@ def place_labels(
 
 def _places_of_points(points: Sequence[LabelledPoint]) -> list[LabelledPoint]:
     """Join the texts of points at one place: lines to one place would not tell them apart."""
-    cells = defaultdict[tuple[int, int], list[LabelledPoint]](list)
+    places: dict[tuple[int, int], LabelledPoint] = {}
     for point in points:
-        cells[round(point.x / _ALIKE_PX), round(point.y / _ALIKE_PX)].append(point)
-    joined = []
-    for alike in cells.values():
-        text = "\n".join(point.text for point in alike)
-        joined.append(LabelledPoint(alike[0].x, alike[0].y, text))
-    return sorted(joined, key=lambda point: (point.y, point.x))
+        place = round(point.x / _ALIKE_PX), round(point.y / _ALIKE_PX)
+        first = places.setdefault(place, point)
+        if first is not point:
+            places[place] = replace(first, text=f"{first.text}\n{point.text}")
+    return sorted(places.values(), key=lambda point: (point.y, point.x))
 
 
 def _candidates(point: LabelledPoint) -> Iterator[PlacedLabel]:
     """Yield the places for a label, the nearest first."""
     lines = point.text.split("\n")
-    width, height = widest(lines), LINE_PX * len(lines)
+    width = widest(lines)
+    height = LINE_PX * len(lines)
     for step in range(_STEPS):
         away = step * LINE_PX / 2
         gap = _GAP_PX + away / 3  # room for the line
         for middle in (point.y + away, point.y - away):
-            top, bottom = middle - height / 2, middle + height / 2
-            after = PixelBox(
-                point.x + gap,
-                top,
-                point.x + gap + width,
-                bottom,
-            )
-            before = PixelBox(
-                point.x - gap - width,
-                top,
-                point.x - gap,
-                bottom,
-            )
-            yield _label(point, after, "left")
-            yield _label(point, before, "right")
+            top = middle - height / 2
+            bottom = middle + height / 2
+            after = point.x + gap
+            before = point.x - gap
+            yield _label(point, PixelBox(after, top, after + width, bottom), "left")
+            yield _label(point, PixelBox(before - width, top, before, bottom), "right")
 
 
 def _label(point: LabelledPoint, box: PixelBox, align: str) -> PlacedLabel:
     label = PlacedLabel(point.text, box, align, None)
     if box.top <= point.y <= box.bottom:
         return label
+    # From the corner that is nearest to the point.
     y = box.top if point.y < box.top else box.bottom
     line = PixelLine(label.x, y, point.x, point.y)
-    return PlacedLabel(point.text, box, align, line)
+    return replace(label, line=line)
 
 
 def _is_free(
@@ -304,8 +297,8 @@ class Frame(Struct, frozen=True):
                 "lineHeight": LINE_PX,
             }
             rows = [label.row for label in placed if label.align == align]
-            text = {"field": "text", "type": "nominal"}
-            layers.append(layer(rows, "text", style, x=pixels("x"), y=pixels("y"), text=text))
+            at = {"x": pixels("x"), "y": pixels("y")}
+            layers.append(layer(rows, "text", style, **at, text=nominal("text")))
         shown = "\n".join(label.text for label in placed).split("\n")
         return layers, [point.text for point in points if point.text not in shown]
 

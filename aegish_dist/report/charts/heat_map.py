@@ -19,6 +19,7 @@ from aegish_dist.report.charts.vega_lite import (
     NoChart,
     fitted,
     layer,
+    nominal,
     shade_bounds,
     text_width,
     widest,
@@ -98,12 +99,8 @@ def _band(field: str, names: Sequence[str], **look: Any) -> JsonObject:
         "domain": False,
         "labelPadding": 8,
     }
-    return {
-        "field": field,
-        "type": "nominal",
-        "scale": {"domain": list(names), "padding": 0},
-        "axis": axis | look,
-    }
+    scale = {"domain": list(names), "padding": 0}
+    return nominal(field) | {"scale": scale, "axis": axis | look}
 
 
 def _cell(seen: Estimate) -> JsonObject:
@@ -128,17 +125,17 @@ def _cell_layers(cells: Sequence[JsonObject], bounds: Sequence[float]) -> Iterat
     white_from = min(ends[WHITE_FROM - 1 :], default=101)
     on_dark = f"datum.rate !== null && datum.rate >= {white_from:g}"
     color = {"condition": {"test": on_dark, "value": PAPER}, "value": INK}
-    rate = {"field": "value", "type": "nominal"}
-    yield layer(cells, "text", {"dy": -5}, text=rate, color=color)
-    interval = {"field": "interval", "type": "nominal"}
-    yield layer(cells, "text", {"dy": 8, "fontSize": SMALL_PX}, text=interval, color=color)
+    yield layer(cells, "text", {"dy": -5}, text=nominal("value"), color=color)
+    small = {"dy": 8, "fontSize": SMALL_PX}
+    yield layer(cells, "text", small, text=nominal("interval"), color=color)
 
 
 def _heading(entries: Sequence[RankedModel], category: str) -> str:
     """Return the name of a category, on two lines where it is too wide for one, over its n."""
-    sizes = [entry.category(category).n or 0 for entry in entries]
-    lines = _on_two_lines(printable(category))
-    lines.append("n " + format_span(sizes, "\N{EN DASH}"))
+    sizes = [entry.category(category).n for entry in entries]
+    n = "n " + format_span(sizes, "\N{EN DASH}")
+    lines = [*_on_two_lines(printable(category)), n]
+    # Empty lines above a short heading keep the last lines of all headings level.
     empty = [""] * (_HEADING_LINES - len(lines))
     return "\n".join(empty + lines)
 
@@ -162,7 +159,8 @@ def _heat_in_words(entries: Sequence[RankedModel], categories: Sequence[str]) ->
             if rate is not None:
                 rates.append((rate, category))
         if rates:
-            (least, worst), (most, best) = min(rates), max(rates)
+            least, worst = min(rates)
+            most, best = max(rates)
             models.append(
                 f"{foreign_words(entry.model)}: from {least:.1f} % ({foreign_words(worst)}) to "
                 f"{most:.1f} % ({foreign_words(best)})"

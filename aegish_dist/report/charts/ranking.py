@@ -16,6 +16,7 @@ from aegish_dist.report.charts.vega_lite import (
     NoChart,
     layer,
     literal,
+    nominal,
     number,
     provider_of,
     provider_styles,
@@ -39,7 +40,7 @@ from aegish_dist.report.charts.words import (
 from aegish_dist.report.data import ReportData
 
 _GAP_PX = 10.0
-_ROW = {"field": "row", "type": "nominal"}
+_ROW = nominal("row")
 
 
 _Placed = tuple[JsonObject, float, float]
@@ -80,8 +81,7 @@ def _rows_body(
 def _text(rows: Sequence[JsonObject], field: str, at: float, **style: Any) -> JsonObject:
     """Return a column of texts, at a number of pixels."""
     look = {"align": "left"} | style
-    text = {"field": field, "type": "nominal"}
-    return layer(rows, "text", look, x={"value": at}, y=_ROW, text=text)
+    return layer(rows, "text", look, x={"value": at}, y=_ROW, text=nominal(field))
 
 
 def _intervals(rows: Sequence[JsonObject]) -> JsonObject:
@@ -138,26 +138,42 @@ _CELLS = {SCORE: "aegish score", DETECTION: "DR", ACCEPTANCE: "HA"}
 
 
 def _ranking_rows(
-    entries: Sequence[RankedModel], names: Sequence[str], targets: Targets
+    entries: Sequence[RankedModel],
+    names: Sequence[str],
+    targets: Targets,
 ) -> list[JsonObject]:
     """Return each model's score, interval and look, and the texts of its columns."""
     styles = provider_styles(entry.model for entry in entries)
     rows = []
     for name, entry in zip(names, entries, strict=True):
         seen = SCORE.read(entry)
-        row: JsonObject = {"row": name, "low": seen.ci_low, "high": seen.ci_high, "x": seen.value}
-        row |= styles[provider_of(entry.model)]
+        row: JsonObject = {
+            "row": name,
+            "low": seen.ci_low,
+            "high": seen.ci_high,
+            "x": seen.value,
+            **styles[provider_of(entry.model)],
+        }
         judgements = entry.judgements(targets)
-        row |= {measure.metric: _cell(measure.read(entry)) for measure in _CELLS}
-        row |= {f"{m.metric} judged": judgements.get(m.metric, "") for m in _CELLS}
+        for measure in _CELLS:
+            row[measure.metric] = _cell(measure.read(entry))
+        for measure in _CELLS:
+            row[f"{measure.metric} judged"] = judgements.get(measure.metric, "")
         rows.append(row)
     return rows
 
 
 def _points(rows: Sequence[JsonObject]) -> JsonObject:
-    x = number("x", SCORE.axis, scale={"zero": False, "nice": True}, tickCount=6)
-    looks: JsonObject = {"color": literal("color"), "shape": literal("shape")}
-    return layer(rows, "point", {}, x=x, y=_ROW, **looks)
+    scale = {"zero": False, "nice": True}
+    return layer(
+        rows,
+        "point",
+        {},
+        x=number("x", SCORE.axis, scale=scale, tickCount=6),
+        y=_ROW,
+        color=literal("color"),
+        shape=literal("shape"),
+    )
 
 
 def _column(

@@ -28,6 +28,7 @@ from aegish_dist.report.charts.vega_lite import (
     NoChart,
     layer,
     legend,
+    nominal,
     pixels,
     provider_of,
     provider_styles,
@@ -304,6 +305,6 @@ def _symbols(
         {},
         x=pixels("x"),
         y=pixels("y"),
-        tooltip={"field": "model", "type": "nominal"},
+        tooltip=nominal("model"),
         **by_provider,
     )

@@ -116,10 +116,11 @@ def provider_of(model: str) -> str:
 def provider_styles(models: Iterable[str]) -> Mapping[str, JsonObject]:
     """Return `color` and `shape` for each provider of some models, in the order of a legend."""
     names = {provider_of(model) for model in models}
+    # The first providers keep their places in every run; the others take what these leave free.
     places = {name: place for place, name in enumerate(_FIRST) if name in names}
-    free = iter(sorted({*range(len(_FIRST) + len(names))} - {*places.values()}))
-    for name in sorted(names - {*places, _POLICY}):
-        places[name] = next(free)
+    free = [n for n in range(len(_FIRST) + len(names)) if n not in places.values()]
+    others = sorted(names - {*places, _POLICY})
+    places |= dict(zip(others, free, strict=False))
     styles: dict[str, JsonObject] = {}
     for name, place in places.items():
         turn, color = divmod(place, len(PALETTE))  # each time round with the next shape
@@ -228,6 +229,7 @@ def drawn_svg(specification: JsonObject, title: str, description: str = "") -> s
     words = f"<title>{escape(printable(title))}</title>"
     if description:
         words += f"<desc>{escape(printable(description))}</desc>"
+    # Readers of screens take the drawing as one image, with these words.
     return f'{head} role="img"{mark}{words}{rest}\n'
 
 
@@ -286,9 +288,14 @@ def legend(names: JsonObject, range_by_name: Mapping[str, Any], **look: Any) -> 
     return names | {"type": "nominal", "scale": scale, "legend": look}
 
 
+def nominal(field: str) -> JsonObject:
+    """Return the channel of a field of texts."""
+    return {"field": field, "type": "nominal"}
+
+
 def literal(field: str) -> JsonObject:
     """Return the channel of a field that holds colours or shapes themselves."""
-    return {"field": field, "type": "nominal", "scale": None, "legend": None}
+    return nominal(field) | {"scale": None, "legend": None}
 
 
 _HUNDREDTHS = {
@@ -338,5 +345,5 @@ def _prefix(text: str, size: float, width: float) -> str:
 
 def wrapped(text: str, size: float, width: float) -> list[str]:
     """Return the lines of a paragraph; a word that is wider than a line is shortened."""
-    words = (f"{fitted(word, size, width)} " for word in text.split())
+    words = [f"{fitted(word, size, width)} " for word in text.split()]
     return filled(words, width, lambda line: text_width(line, size))

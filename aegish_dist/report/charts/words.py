@@ -14,7 +14,7 @@ from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.opinions.opinion import Targets
 from aegish_dist.report.charts.vega_lite import TEXT_PX, text_width
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.layout import SIMULATED
+from aegish_dist.report.layout import SIMULATED, with_mark
 from aegish_dist.report.writing import (
     format_count,
     format_span,
@@ -100,7 +100,7 @@ COST = Measure(
     "cost",
     "cost (USD per 1,000 commands)",
     "$,~r",
-    read=lambda entry: Estimate(entry.cost.get("per_1000_usd")),
+    read=lambda entry: Estimate(entry.price_per_1000_usd),
 )
 LABEL_PX = 190.0
 _VERSION = re.compile(r"\d+\.\d+\.\d")
@@ -129,13 +129,11 @@ def row_names(entries: Sequence[RankedModel], width: float = 270.0) -> list[str]
 
 def _marked(entries: Sequence[RankedModel], names: Sequence[str], width: float) -> list[str]:
     """Return names in so many pixels, with the mark of simulated models."""
-    mark = f" {SIMULATED}"
     if any(entry.simulated for entry in entries):
-        width -= in_pixels(mark)
+        width -= in_pixels(f" {SIMULATED}")
     short = fitted_names(names, width)
     return [
-        short[name] + mark if entry.simulated else short[name]
-        for entry, name in zip(entries, names, strict=True)
+        with_mark(short[name], entry.simulated) for entry, name in zip(entries, names, strict=True)
     ]
 
 
@@ -168,12 +166,15 @@ def small_print(data: ReportData) -> str:
         opinion += f", targets {foreign_words(snapshot.opinion.targets.name)}"
     if snapshot.overlay is not None:
         opinion += f", overlay {foreign_words(snapshot.overlay.name)}"
-    return (
-        f"Run {name} of {format_time(run.created_at)}; {', '.join(datasets)}; snapshot"
-        f" {snapshot.snapshot_id} of {format_time(snapshot.created_at)},"
-        f" {format_count(snapshot.verdicts)} verdicts; {opinion}; aegish-dist"
-        f" {snapshot.code_version}."
-    )
+    parts = [
+        f"Run {name} of {format_time(run.created_at)}",
+        ", ".join(datasets),
+        f"snapshot {snapshot.snapshot_id} of {format_time(snapshot.created_at)},"
+        f" {format_count(snapshot.verdicts)} verdicts",
+        opinion,
+        f"aegish-dist {snapshot.code_version}.",
+    ]
+    return "; ".join(parts)
 
 
 def foreign_words(text: str) -> str:

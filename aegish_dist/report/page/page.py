@@ -14,10 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from importlib.util import find_spec
 from itertools import chain
+from operator import itemgetter
 
 from msgspec.structs import replace
 
-from aegish_dist.core.metric import LEVEL, Estimate
+from aegish_dist.core.metric import LEVEL, Difference, Estimate, Metric
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.text import counted, printable
@@ -30,12 +31,13 @@ from aegish_dist.report.first_screen import details, first_screen, state
 from aegish_dist.report.layout import (
     COMPARED_TITLES,
     INTERVAL,
-    SIMULATED,
     Row,
     Section,
     TableCell,
+    difference_cell,
     marked,
     number_cell,
+    with_mark,
 )
 from aegish_dist.report.page.grid import Grid, as_json, grid_section
 from aegish_dist.report.page.tables import (
@@ -64,7 +66,6 @@ from aegish_dist.report.sections import (
 from aegish_dist.report.writing import (
     UNDEFINED,
     format_difference,
-    format_interval,
     format_p,
     short_names,
 )
@@ -94,12 +95,15 @@ def _assets(*names: str) -> str:
 
 def _policy(style: str, script: str) -> str:
     """Return the policy of a page with this style sheet and this script, and nothing else."""
-    digests = (hashlib.sha256(each.encode()).digest() for each in (style, script))
-    styles, scripts = (f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
     return (
-        f"default-src 'none'; style-src {styles}; script-src {scripts}; "
+        f"default-src 'none'; style-src {_source(style)}; script-src {_source(script)}; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
+
+
+def _source(content: str) -> str:
+    digest = hashlib.sha256(content.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 def page_charts(data: ReportData) -> list[tuple[Chart, str]]:
@@ -118,8 +122,11 @@ def page_charts(data: ReportData) -> list[tuple[Chart, str]]:
 
 def figures(charts: Sequence[tuple[Chart, str]], *, beside: bool) -> str:
     """Return as HTML the figure that stands beside the summary, or the others."""
-    wanted = [each for each in charts if (each[0].name == scatter.NAME) is beside]
-    return "".join(figure(*each) for each in wanted)
+    html = ""
+    for chart, svg in charts:
+        if (chart.name == scatter.NAME) is beside:
+            html += figure(chart, svg)
+    return html
 
 
 def figure(chart: Chart, svg: str) -> str:
@@ -256,44 +263,41 @@ def _parts(
     grid: Grid | None,
 ) -> Iterator[_Part]:
     """Yield the parts for which there is something to show."""
-    found = named_sections(data, ON_THE_PAGE)
+    by_name = named_sections(data, ON_THE_PAGE)
     short = short_names(list(map(marked, data.ranked)), width=34)  # the leaderboard has them whole
-    of_curves = "scores" if found["scores"] else "leaderboard"
-    drawn = {of_curves: figures(charts, beside=False)}
+    of_curves = "scores" if by_name["scores"] else "leaderboard"
     for title, names in _GROUPS:
         if not names and grid is not None:
             yield "commands", title, grid_section(grid)
-        sections = [(name, section) for name in names for section in found[name]]
-        if sections:
-            # Charts stand below the last section of their name.
-            last = dict(sections)
-            html = [
-                _section(
-                    data,
-                    each,
-                    section,
-                    names=short,
-                    below=drawn.get(each, "") if section is last[each] else "",
-                )
-                for each, section in sections
-            ]
-            name, section = sections[0]
-            yield anchor(DIFFERENCES if name == "differences" else section.title), title, html
+        html: list[str] = []
+        anchors = []
+        for name in names:
+            for section in by_name[name]:
+                # Charts stand below the last section of their name.
+                is_last = section is by_name[name][-1]
+                below = figures(charts, beside=False) if is_last and name == of_curves else ""
+                html.append(_section(data, name, section, names=short, below=below))
+                anchors.append(anchor(DIFFERENCES if name == "differences" else section.title))
+        if html:
+            yield anchors[0], title, html
 
 
 def _summary(data: ReportData, beside: str) -> str:
     notices = "".join(f'<p class="notice">{text(each)}</p>\n' for each in warnings(data))
-    said = "\n".join(
-        f"<p><strong>{text(f.label)}</strong> {with_code(f.text)}</p>" for f in first_screen(data)
-    )
-    facts = (*details(data), *head(data))
-    known = "\n".join(f"<dt>{text(f.label)}</dt><dd>{text(f.text)}</dd>" for f in facts)
+    sentences = []
+    for fact in first_screen(data):
+        sentences.append(f"<p><strong>{text(fact.label)}</strong> {with_code(fact.text)}</p>")
+    known = []
+    for fact in (*details(data), *head(data)):
+        known.append(f"<dt>{text(fact.label)}</dt><dd>{text(fact.text)}</dd>")
+    said = "\n".join(sentences)
+    facts = "\n".join(known)
     return (
         f'<p class="state">{text(state(data))}</p>\n{notices}'
         f'<div class="opening">\n<div class="summary" role="region" aria-label="Summary">\n{said}\n'
         f"</div>\n{beside}</div>\n"
         f'<details class="facts printed">\n<summary>About this run</summary>\n'
-        f"<dl>\n{known}\n</dl>\n</details>\n"
+        f"<dl>\n{facts}\n</dl>\n</details>\n"
     )
 
 
@@ -312,106 +316,102 @@ MOST_MODELS = 8
 
 
 def differences_section(
-    data: ComparisonData, order: Sequence[str], names: Mapping[str, str], below: str = ""
+    data: ComparisonData,
+    order: Sequence[str],
+    names: Mapping[str, str],
+    below: str = "",
 ) -> str:
     """Return the section on the differences between models, which stand in their order.
 
     A dot with its interval stands for each difference from the first model, with its result in
     words. All pairs stand there as data, from which the script draws what a reader chooses.
     """
-    pairs = data.directed("aegish_score")
+    pairs = data.directed(Metric.SCORE)
     shown = _shown(data, order)
     scale = _scale(pairs)
     section = Section.of(
         DIFFERENCES,
         ("model", "against", TableCell("difference", INTERVAL), "p adj.", "verdict"),
-        (_cells(data, each) for each in shown),
+        [_cells(data, each) for each in shown],
         note=f"Aegish score minus that of {order[0]}, on the commands that both models answered, "
         f"in percentage points with 95% intervals, drawn from {100 * scale.low:+.0f} to "
         f"{100 * scale.high:+.0f}; the line is 0. p is adjusted for all {len(pairs)} pairs (Holm); "
         f"tied: it is not below {LEVEL:g}.",
     )
-    style = TableStyle("pairs against-one", cells=dict(_styles(scale, shown)), names=names)
+    cells = {}
+    for row, each in enumerate(shown):
+        found = each.found
+        drawn = Estimate(found.difference, ci_low=found.ci_low, ci_high=found.ci_high)
+        result = result_of(found) or ""
+        cells[row, 1] = CellStyle("other")
+        cells[row, 2] = CellStyle("score", interval_bar(scale, drawn, 0))
+        cells[row, 4] = CellStyle(f"words {result}".strip())
+    style = TableStyle("pairs against-one", cells=cells, names=names)
     return table_section(section, style, below=_data(data, order, names) + below)
 
 
 def _shown(data: ComparisonData, order: Sequence[str]) -> list[DirectedDifference]:
     """Return the known differences from the first model, the greatest first."""
-    found = data.against(order[0], "aegish_score")
-    known = [
-        (-each.difference, name)
-        for name, each in found.items()
-        if name in order and each.difference is not None
-    ]
-    return [DirectedDifference(name, order[0], found[name]) for _, name in sorted(known)]
+    known = []
+    for model, found in data.against(order[0], Metric.SCORE).items():
+        if model in order and found.difference is not None:
+            known.append((-found.difference, model, found))
+    known.sort(key=itemgetter(0, 1))
+    return [DirectedDifference(model, order[0], found) for _, model, found in known]
 
 
 def _scale(pairs: Iterable[DirectedDifference]) -> BarScale:
     """Return a scale with 0 in its middle that holds every interval, in whole points."""
-    ends = [abs(end) for each in pairs for end in (each.found.ci_low, each.found.ci_high) if end]
-    widest = math.ceil(round(100 * max(ends, default=0.01), 3)) / 100
-    return BarScale(-widest, widest)
+    widest = 0.0
+    for pair in pairs:
+        widest = max(widest, abs(pair.found.ci_low or 0), abs(pair.found.ci_high or 0))
+    end = math.ceil(round(100 * (widest or 0.01), 3)) / 100
+    return BarScale(-end, end)
 
 
 def _cells(data: ComparisonData, each: DirectedDifference) -> Row:
     found = each.found
-    interval = format_interval(found.ci_low, found.ci_high, format_difference)
     return (
         _marked(data, each.model),
         _marked(data, each.against),
-        number_cell(found.difference, format_difference, interval),
+        difference_cell(found),
         number_cell(found.p_adjusted, format_p),
         result_of(found) or UNDEFINED,
     )
 
 
 def _marked(data: ComparisonData, model: str) -> str:
-    simulated = any(side.model == model for side in data.simulated)
-    return f"{model} {SIMULATED}" if simulated else model
-
-
-def _styles(
-    scale: BarScale, shown: Sequence[DirectedDifference]
-) -> Iterator[tuple[tuple[int, int], CellStyle]]:
-    for row, each in enumerate(shown):
-        found = each.found
-        drawn = Estimate(found.difference, ci_low=found.ci_low, ci_high=found.ci_high)
-        yield (row, 1), CellStyle("other")
-        yield (row, 2), CellStyle("score", interval_bar(scale, drawn, 0))
-        yield (row, 4), CellStyle(f"words {result_of(found) or ''}".strip())
+    return with_mark(model, any(side.model == model for side in data.simulated))
 
 
 def _data(data: ComparisonData, order: Sequence[str], names: Mapping[str, str]) -> str:
     """Return all pairs as inert JSON, which no text in it can end."""
     places = {model: place for place, model in enumerate(order)}
+    metrics = []
+    for name, title in COMPARED_TITLES.items():
+        pairs = []
+        for pair in data.directed(name):
+            # A model without a place, as a policy that is not judged, is on no list.
+            if pair.model in places and pair.against in places:
+                pairs.append([places[pair.model], places[pair.against], *_numbers(pair.found)])
+        metrics.append({"title": title, "pairs": pairs})
     models = [_marked(data, model) for model in order]
     document = {
         "models": list(map(printable, models)),
         "names": [printable(names.get(model, model)) for model in models],
         "all": len(order) <= MOST_MODELS,
-        "metrics": [
-            {
-                "title": title,
-                "pairs": [
-                    [places[each.model], places[each.against], *_numbers(each)]
-                    for each in data.directed(name)
-                    if each.model in places and each.against in places
-                ],
-            }
-            for name, title in COMPARED_TITLES.items()
-        ],
+        "metrics": metrics,
     }
     content = as_json(document).replace("<", "\\u003c")
     return f'<script type="application/json" id="pairs">{content}</script>\n'
 
 
-def _numbers(each: DirectedDifference) -> list[object]:
-    """Return a difference as numbers to draw and as the texts of the report."""
-    found = each.found
+def _numbers(found: Difference) -> Iterator[object]:
+    """Yield a difference as numbers to draw and as the texts of the report."""
     drawn = (found.difference, found.ci_low, found.ci_high)
-    return [
-        *(None if value is None else round(100 * value, 3) for value in drawn),
-        *(format_difference(value) for value in drawn),
-        format_p(found.p_adjusted),
-        result_of(found) or UNDEFINED,
-    ]
+    for value in drawn:
+        yield None if value is None else round(100 * value, 3)
+    for value in drawn:
+        yield format_difference(value)
+    yield format_p(found.p_adjusted)
+    yield result_of(found) or UNDEFINED

@@ -7,7 +7,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
-from itertools import chain, zip_longest
+from itertools import zip_longest
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -119,42 +119,48 @@ def _with_content(section: Section) -> list[int]:
 
 def _head(section: Section, shown: Sequence[int]) -> str:
     kinds = _kinds(section)
-    cells = "".join(
-        f'<th scope="col" role="columnheader"{_class(kinds[column])}{_spelled(cell)}>'
-        f"{text(cell.text)}{_small(cell)}</th>"
-        for column, cell in enumerate(section.columns)
-        if column in shown
-    )
+    cells = ""
+    for column in shown:
+        cell = section.columns[column]
+        attributes = f"{_class(kinds[column])}{_spelled(cell)}"
+        content = f"{text(cell.text)}{_small(cell)}"
+        cells += f'<th scope="col" role="columnheader"{attributes}>{content}</th>'
     return f'<tr role="row">{cells}</tr>'
 
 
 def _spelled(heading: TableCell) -> str:
     """Return as an attribute what DR and HA stand for."""
-    names = (name.replace("_", " ") for name, short in HEADLINES.items() if short == heading.text)
-    return "".join(f' title="{name}"' for name in names if name != heading.text)
+    attributes = ""
+    for metric, short in HEADLINES.items():
+        name = metric.replace("_", " ")
+        if short == heading.text and name != short:
+            attributes += f' title="{name}"'
+    return attributes
 
 
 def _row(place: int, section: Section, style: TableStyle, shown: Sequence[int]) -> str:
     """Draw a row; narrow screens show those of the leaderboard as cards of labelled values."""
-    drawn, kinds = [], _kinds(section)
+    kinds = _kinds(section)
+    html = ""
     for column in shown:
         cell, heading = section.rows[place][column], section.columns[column]
         own = style.cells.get((place, column), CellStyle())
-        classes = _class(f"{kinds[column]} {own.classes}".strip())
+        attributes = _class(f"{kinds[column]} {own.classes}".strip())
         name = style.names.get(cell.text, cell.text)
-        title = "" if name == cell.text else f' title="{text(cell.text)}"'
+        if name != cell.text:
+            attributes += f' title="{text(cell.text)}"'
         if column == section.keys - 1:
-            drawn.append(
-                f'<th scope="row" role="rowheader"{classes}{title}>{breakable(name)}'
-                f"{_small(cell)}</th>"
-            )
-        else:
-            # The number that a row is sorted by; the text is the number of what is whole.
-            value = "" if cell.value is None else f' data-value="{cell.value!r}"'
-            label = f' data-label="{text(heading.text)}"' if style.classes == "board" else ""
-            content = _cell(replace(cell, text=name), heading)
-            drawn.append(f'<td role="cell"{classes}{title}{label}{value}>{content}{own.after}</td>')
-    return f'<tr role="row"{_class(style.rows.get(place, ""))}>{"".join(drawn)}</tr>'
+            content = f"{breakable(name)}{_small(cell)}"
+            html += f'<th scope="row" role="rowheader"{attributes}>{content}</th>'
+            continue
+        if style.classes == "board":
+            attributes += f' data-label="{text(heading.text)}"'
+        # The number that a row is sorted by; the text is the number of what is whole.
+        if cell.value is not None:
+            attributes += f' data-value="{cell.value!r}"'
+        content = _cell(replace(cell, text=name), heading)
+        html += f'<td role="cell"{attributes}>{content}{own.after}</td>'
+    return f'<tr role="row"{_class(style.rows.get(place, ""))}>{html}</tr>'
 
 
 def _kinds(section: Section) -> list[str]:
@@ -199,9 +205,11 @@ class BarScale(Struct, frozen=True):
 
 def rate_scale(estimates: Iterable[Estimate]) -> BarScale:
     """Return a scale for rates that ends at 1 and begins at a tenth below every interval."""
-    ends = chain.from_iterable((estimate.ci_low, estimate.value) for estimate in estimates)
-    lows = [low for low in ends if low is not None]
-    return BarScale(min(int(10 * min(lows, default=0)), 9) / 10, 1)
+    lows = []
+    for estimate in estimates:
+        lows += [low for low in (estimate.ci_low, estimate.value) if low is not None]
+    tenth = int(10 * min(lows, default=0))
+    return BarScale(min(tenth, 9) / 10, 1)
 
 
 def interval_bar(scale: BarScale, estimate: Estimate, aim: float | None = None) -> str:
