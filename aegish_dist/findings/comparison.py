@@ -185,10 +185,11 @@ class PairGate(Struct, frozen=True):
 def run_names(runs: Sequence[Run]) -> dict[str, str]:
     """Return by id what people call runs: their names, or where two share one or have none, ids."""
     names = [run.name for run in runs]
-    return {
-        run.run_id: run.name if run.name and names.count(run.name) == 1 else run.run_id
-        for run in runs
-    }
+    called = {}
+    for run in runs:
+        is_own = run.name and names.count(run.name) == 1
+        called[run.run_id] = run.name if is_own else run.run_id
+    return called
 
 
 class ComparisonData(Struct, frozen=True):
@@ -235,11 +236,12 @@ class ComparisonData(Struct, frozen=True):
 
     def directed(self, metric: str) -> list[DirectedDifference]:
         """Return the differences in a metric, the second guard of a pair against the first."""
-        return [
-            DirectedDifference(pair.b.model, pair.a.model, pair.comparison.metrics[metric])
-            for pair in self.pairs
-            if metric in pair.comparison.metrics
-        ]
+        directed = []
+        for pair in self.pairs:
+            found = pair.comparison.metrics.get(metric)
+            if found is not None:
+                directed.append(DirectedDifference(pair.b.model, pair.a.model, found))
+        return directed
 
     def against(self, model: str, metric: str) -> dict[str, Difference]:
         """Return by model how the others differ from one, for a comparison of one run."""

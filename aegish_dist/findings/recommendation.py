@@ -120,7 +120,7 @@ def contest(
         entries: As `ranked_entries` returns them.
         p_adjusted: By pair of guards, of equal scores; absent or None: not known to differ.
     """
-    scored = [entry for entry in entries if entry.metric(Metric.SCORE).value is not None]
+    scored = [entry for entry in entries if entry.has_score]
     asked = [_most_asked(scored, rate) for rate in _RATES]
     guards = [entry for entry in scored if _takes_part(entry, asked)]
     floor = next((entry for entry in scored if is_baseline(entry.model)), None)
@@ -169,8 +169,8 @@ def recommend(
         floor=floor,
         misses=_misses(taken),
         stops=_stops(taken),
-        price_per_1000_usd=taken.cost.get("per_1000_usd"),
-        p50_ms=taken.latency("service", "p50"),
+        price_per_1000_usd=taken.price_per_1000_usd,
+        p50_ms=taken.p50_ms,
         undecided=[_undecided(best.model, name, known, margin) for name in open_],
     )
 
@@ -204,26 +204,35 @@ def _takes_part(entry: RankedModel, asked: Sequence[int]) -> bool:
 
 def _scored(entry: RankedModel, rate: Metric) -> int:
     """Return how many answers of a label are scored: a rate counts commands, its bounds answers."""
-    worst, best = entry.metric(f"{rate}_worst"), entry.metric(f"{rate}_best")
+    worst = entry.metric(f"{rate}_worst")
+    best = entry.metric(f"{rate}_best")
+    # The bounds differ by what is wrong in one and right in the other.
     unscored = ((best.value or 0) - (worst.value or 0)) * worst.n
     return worst.n - round(unscored)
 
 
 def _score(entry: RankedModel) -> float:
-    return entry.metric(Metric.SCORE).value or 0.0
+    return entry.score.value or 0.0
 
 
 def _cost(entry: RankedModel) -> tuple[float, float]:
     """Return price and time, by which guards are taken; what is unknown is the most."""
-    price, p50 = entry.cost.get("per_1000_usd"), entry.latency("service", "p50")
-    return (math.inf if price is None else price, math.inf if p50 is None else p50)
+    price, p50_ms = entry.price_per_1000_usd, entry.p50_ms
+    return (
+        math.inf if price is None else price,
+        math.inf if p50_ms is None else p50_ms,
+    )
 
 
 def _why(found: Contest, taken: RankedModel) -> Why:
-    if found.best is None or taken is found.best:
-        return Why.BEST if found.guards[1:] else Why.ONLY
-    (price, _), (price_of_best, _) = _cost(taken), _cost(found.best)
-    return Why.CHEAPEST if price < price_of_best else Why.FASTEST
+    best = found.best
+    if best is None or taken is best:
+        return Why.BEST if len(found.guards) > 1 else Why.ONLY
+    price, _ = _cost(taken)
+    price_of_best, _ = _cost(best)
+    if price < price_of_best:
+        return Why.CHEAPEST
+    return Why.FASTEST
 
 
 def _may_be_worse_by(difference: Difference) -> float | None:

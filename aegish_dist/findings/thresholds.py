@@ -65,11 +65,14 @@ class CalibratedModel(Struct, frozen=True):
     @property
     def merit(self) -> float:
         """How good its fitted threshold is out of fold; -inf where nothing is fitted."""
-        detected, stopped = self.fitted.detection_rate.value, self.fitted.false_positive_rate.value
+        detected = self.fitted.detection_rate.value
+        stopped = self.fitted.false_positive_rate.value
         if detected is None or stopped is None:
             return -math.inf
-        miss, stop = self.fitted.criterion.miss, self.fitted.criterion.stop
-        return miss / max(miss, stop) * detected - stop / max(miss, stop) * stopped
+        criterion = self.fitted.criterion
+        # Costs may have any size: only their ratio counts.
+        unit = max(criterion.miss, criterion.stop)
+        return criterion.miss / unit * detected - criterion.stop / unit * stopped
 
 
 class CalibratedPair(Struct, frozen=True):
@@ -110,13 +113,14 @@ class CalibrationData(Struct, frozen=True):
         No policy is: its thresholds may be chosen on all of these commands, so that nothing of it
         is out of fold.
         """
-        return [
-            model
-            for model in self.known
-            if takes_part(model.model, (model.malicious, model.harmless), self.asked)
-            and not model.model.startswith(POLICY_PREFIX)
-            and model.aegish_score.ci_low is not None
-        ]
+        ranked = []
+        for model in self.known:
+            scored = (model.malicious, model.harmless)
+            of_policy = model.model.startswith(POLICY_PREFIX)
+            known = model.aegish_score.ci_low is not None
+            if known and not of_policy and takes_part(model.model, scored, self.asked):
+                ranked.append(model)
+        return ranked
 
     @property
     def leader(self) -> CalibratedModel | None:
@@ -138,9 +142,13 @@ class CalibrationData(Struct, frozen=True):
     def recommended(self) -> CalibratedModel | None:
         """The best guard whose threshold is shown to help; None: no threshold is."""
         chance = self.opinion.rule.composite.chance
-        shown = [guard for guard, gain in self.seeming_gains.items() if _p(gain) < LEVEL]
-        good = (m for m in self.ranked if (m.fitted.score.ci_low or 0) > chance)
-        return next((model for model in good if model.model in shown), None)
+        gains = self.seeming_gains
+        for model in self.ranked:
+            gain = gains.get(model.model)
+            above_chance = (model.fitted.score.ci_low or 0) > chance
+            if gain is not None and _p(gain) < LEVEL and above_chance:
+                return model
+        return None
 
     @property
     def most_promising(self) -> str | None:
@@ -153,10 +161,13 @@ class CalibrationData(Struct, frozen=True):
         """The ranked guards that as they stand are not shown to be worse than the leader."""
         if self.leader is None:
             return []
-        leader, ranked = self.leader.model, {model.model for model in self.ranked}
-        pairs = [pair for pair in self.pairs if _p(pair.aegish_score) >= LEVEL]
-        tied = [{pair.a, pair.b} - {leader} for pair in pairs if leader in (pair.a, pair.b)]
-        return [guard for (guard,) in tied if guard in ranked]
+        ranked = {model.model for model in self.ranked}
+        others = []
+        for pair in self.pairs:
+            guards = {pair.a, pair.b}
+            if self.leader.model in guards and _p(pair.aegish_score) >= LEVEL:
+                others += guards - {self.leader.model}
+        return [guard for guard in others if guard in ranked]
 
     def commands_to_show(self, guard: str) -> int | None:
         """Return with how many commands the gain of a guard would be shown; None: unknown."""

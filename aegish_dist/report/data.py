@@ -18,7 +18,7 @@ from aegish_dist.findings.provenance import Overlap
 from aegish_dist.findings.recommendation import NOTHING_KNOWN, Incomplete, Recommendation
 from aegish_dist.findings.snapshot import Snapshot
 from aegish_dist.findings.thresholds import CalibrationData
-from aegish_dist.opinions.opinion import AEGISH_TARGETS, Opinion, Targets
+from aegish_dist.opinions.opinion import AEGISH_TARGETS, Targets
 from aegish_dist.report.layout import Fact
 
 if TYPE_CHECKING:
@@ -98,8 +98,11 @@ class ReportData(Struct, frozen=True):
     @property
     def policy_options(self) -> list[str]:
         """The words of a command that name the files of policies; empty without any."""
-        opinion = self.snapshot.opinion or Opinion()
-        return [word for path in opinion.policies for word in ("--policy", path)]
+        words: list[str] = []
+        if self.snapshot.opinion is not None:
+            for path in self.snapshot.opinion.policies:
+                words += ["--policy", path]
+        return words
 
     @property
     def overlaps(self) -> dict[str, Overlap]:

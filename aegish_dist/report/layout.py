@@ -16,7 +16,10 @@ from aegish_dist.report.writing import format_difference, format_interval, forma
 
 def category_names(entries: Iterable[RankedModel]) -> list[str]:
     """Return the categories of all models; foreign text."""
-    return sorted({name for entry in entries for name in entry.categories})
+    names: set[str] = set()
+    for entry in entries:
+        names |= entry.categories.keys()
+    return sorted(names)
 
 
 class TableCell(Struct, frozen=True):

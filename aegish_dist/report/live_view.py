@@ -61,7 +61,7 @@ def _usd(amount: float | None) -> str:
 
 COLUMNS: Sequence[tuple[str, int, Callable[[ModelStatus], str]]] = (
     ("Done", 0, lambda m: f"{m.done:,}/{m.planned:,}"),
-    ("%", 7, lambda m: f"{100 * m.done // m.planned if m.planned else 100}"),
+    ("%", 7, lambda m: str(100 * m.done // m.planned if m.planned else 100)),
     ("Rate", 2, lambda m: "-" if m.state is State.COMPLETE else pace(m.rate_per_s)),
     ("In flight", 3, lambda m: "-" if m.state is State.COMPLETE else f"{m.in_flight:,}"),
     ("429s", 4, lambda m: f"{m.rate_limited:,}"),

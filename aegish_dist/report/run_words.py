@@ -184,7 +184,8 @@ def _why_not_called(model: ModelStatus, status: RunStatus) -> str:
         case State.WAITING:
             return _why_waiting(model, status)
         case State.PARKED:
-            return f"parked: {foreign(model.reason or 'too many failures in a row')}"
+            reason = model.reason or "too many failures in a row"
+            return f"parked: {foreign(reason)}"
         case State.OVER_BUDGET:
             return f"over budget: {format_usd(model.cost_usd)} spent"
         case State.PAUSED | State.CANCELLED if model.in_flight:
@@ -265,11 +266,11 @@ def _plain_facts(status: RunStatus) -> Iterator[str]:
 
 def plain_error(status: RunStatus, last: FailedCalls) -> str:
     """Return a line about failed calls of a run."""
-    ids = [*(model.model for model in status.models), last.model]
-    names = short_names(ids, LINE_CHARS // 3, dots="...")
-    model = foreign(names[last.model])
-    time = last.at.astimezone()
-    line = f"{status.run_id}: {time:%H:%M:%S} {model}: {error_words(last)}"
+    ids = [model.model for model in status.models]
+    names = short_names([*ids, last.model], LINE_CHARS // 3, dots="...")
+    time = f"{last.at.astimezone():%H:%M:%S}"
+    line = f"{status.run_id}: {time} {foreign(names[last.model])}: {error_words(last)}"
+    # Logs and pipes may know no other encoding.
     in_ascii = line.encode("ascii", "backslashreplace").decode("ascii")
     return shortened(in_ascii, LINE_CHARS)
 

@@ -213,8 +213,12 @@ def named_sections(data: ReportData, names: Collection[str]) -> dict[str, list[S
 
 def _says_something(section: Section) -> bool:
     """Return whether there is more in a section than dashes; a zero is a finding."""
-    cells = (cell.text for row in section.rows for cell in row[section.keys :])
-    return bool(section.remarks) or any(text not in ("", UNDEFINED) for text in cells)
+    if section.remarks:
+        return True
+    for row in section.rows:
+        if any(cell.text not in ("", UNDEFINED) for cell in row[section.keys :]):
+            return True
+    return False
 
 
 def score_in_words(data: ReportData) -> str:

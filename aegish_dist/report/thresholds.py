@@ -122,9 +122,10 @@ def threshold_fact(data: CalibrationData, names: Mapping[str, str]) -> Fact | No
 
 def _fitted_in_words(data: CalibrationData, model: CalibratedModel) -> str:
     fitted = model.fitted
+    action = threshold_in_words(data.rule_of(model), fitted.threshold or 0)
     return (
-        f"{threshold_in_words(data.rule_of(model), fitted.threshold or 0.0)}. Score"
-        f" {with_interval(fitted.score)}, DR {with_interval(fitted.detection_rate)},"
+        f"{action}. Score {with_interval(fitted.score)},"
+        f" DR {with_interval(fitted.detection_rate)},"
         f" false positive rate (FPR) {with_interval(fitted.false_positive_rate)}"
     )
 

@@ -309,7 +309,9 @@ _HUNDREDTHS = {
 """By width, in hundredths of the font size: that of the wider of DejaVu Sans and Liberation Sans
 (which has the widths of Arial and Helvetica), rounded up. Text is never wider than measured in a
 font that a machine is likely to use."""
-_WIDTHS = {letter: width / 100 for width, letters in _HUNDREDTHS.items() for letter in letters}
+_WIDTHS: dict[str, float] = {}
+for _width, _letters in _HUNDREDTHS.items():
+    _WIDTHS |= dict.fromkeys(_letters, _width / 100)
 _OTHER = 1.1
 """Of other scripts; a Chinese character takes 1.0 font sizes."""
 _BOLD = 1.27

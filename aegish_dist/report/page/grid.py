@@ -88,24 +88,34 @@ def pack_texts(part: GridPart, shape: GridShape) -> list[bytes]:
 def _blob(part: GridPart, places: Sequence[tuple[int, int]]) -> JsonObject:
     cell_of = {verdict: cell for cell, verdict in places}
     columns = {name: [part.texts[name][verdict] for _, verdict in places] for name in TEXTS}
-    failed = [each for each in part.attempts if each.verdict in cell_of]
-    messages = (each.message for each in failed)
+    failed = [attempt for attempt in part.attempts if attempt.verdict in cell_of]
+    messages = [attempt.message for attempt in failed]
+    # A text that many verdicts share stands in the list once.
     each_once = dict.fromkeys(chain(*columns.values(), messages))
     known = [text for text in each_once if text is not None]
-    place_of: dict[str | None, int] = {None: UNKNOWN} | {t: place for place, t in enumerate(known)}
-    attempts = [
-        [
-            cell_of[each.verdict], each.attempt, ErrorClass(each.error_class).words, each.status,
-            each.retry_after_s, place_of[each.message], each.at_s,
-        ]
-        for each in failed
-    ]  # fmt: skip
+    place_of: dict[str | None, int] = {None: UNKNOWN}
+    place_of |= {text: place for place, text in enumerate(known)}
+    attempts = []
+    for attempt in failed:
+        attempts.append(
+            [
+                cell_of[attempt.verdict],
+                attempt.attempt,
+                ErrorClass(attempt.error_class).words,
+                attempt.status,
+                attempt.retry_after_s,
+                place_of[attempt.message],
+                attempt.at_s,
+            ]
+        )
+    lengths = {}
+    for cell, verdict in places:
+        if verdict in part.lengths:
+            lengths[str(cell)] = part.lengths[verdict]
     return {
         "at": [cell for cell, _ in places],
         **{name: [place_of[text] for text in column] for name, column in columns.items()},
-        "lengths": {
-            str(cell): part.lengths[verdict] for cell, verdict in places if verdict in part.lengths
-        },
+        "lengths": lengths,
         "attempts": attempts,
         "texts": [printable_lines(text) for text in known],
     }
@@ -169,18 +179,22 @@ def pack_columns(
 
 
 def _document(
-    parts: Sequence[PackedPart], shape: GridShape, facts: Mapping[str, object]
+    parts: Sequence[PackedPart],
+    shape: GridShape,
+    facts: Mapping[str, object],
 ) -> Iterator[str]:
     times = chain.from_iterable(part.numbers["created_s"] for part in parts)
-    since = min((each for each in times if each != UNKNOWN), default=0)
+    # Times as seconds from the first one are short numbers.
+    since = min((time for time in times if time != UNKNOWN), default=0)
     yield as_json({**facts, "epochs": shape.epochs, "since": since, **_commands(parts, shape)})[:-1]
-    yield ',"cells":{'
-    for number, name in enumerate(NUMBERS):
+    before = ',"cells":{'
+    for name in NUMBERS:
         column = list(chain.from_iterable(_slices(parts, shape, name)))
         if name == "created_s":
-            column = [each - since if each != UNKNOWN else each for each in column]
+            column = [time - since if time != UNKNOWN else time for time in column]
         # At a tenth of the time of `as_json`.
-        yield f'{"," if number else ""}"{name}":{msgspec.json.encode(column).decode()}'
+        yield f'{before}"{name}":{msgspec.json.encode(column).decode()}'
+        before = ","
     yield "}}"
 
 
@@ -194,10 +208,9 @@ def _slices(parts: Iterable[PackedPart], shape: GridShape, name: str) -> Iterato
 
 def _commands(parts: Sequence[PackedPart], shape: GridShape) -> JsonObject:
     """Return the columns of commands; names that repeat as places in a list of them."""
-    whole = {
-        name: [value for part in parts for value in part.commands[name]]
-        for name in ("id", "text", "dataset", "target", "category", "cluster", "excluded")
-    }
+    whole: dict[str, list[str | int]] = {}
+    for name in ("id", "text", "dataset", "target", "category", "cluster", "excluded"):
+        whole[name] = list(chain.from_iterable(part.commands[name] for part in parts))
     coded: JsonObject = {name: whole[name] for name in ("id", "text", "excluded")}
     coded["malicious"] = [int(target == TrueLabel.MALICIOUS) for target in whole["target"]]
     names: JsonObject = {}
@@ -232,15 +245,19 @@ def most_missed(parts: Sequence[PackedPart], shape: GridShape, models: Sequence[
         texts, targets = part.commands["text"], part.commands["target"]
         correct, epochs = part.numbers["correct"], shape.epochs
         for place, (command, target) in enumerate(zip(texts, targets, strict=True)):
+            wrong = []
+            # Columns are model-major: the next model's epochs stand a whole part further on.
             firsts = range(place * epochs, len(correct), part.size * epochs)
-            cells = (correct[first : first + epochs] for first in firsts)
-            wrong = [model for model, each in enumerate(cells) if each.count(0) > each.count(1)]
+            for model, first in enumerate(firsts):
+                cells = correct[first : first + epochs]
+                if cells.count(0) > cells.count(1):
+                    wrong.append(model)
             found.append((-len(wrong), wrong, str(command), str(target)))
-    rows = (
-        (shortened(command, 160), target, f"{len(wrong)}", ", ".join(names[:3]))
-        for _, wrong, command, target in nsmallest(15, found)
-        if (names := [models[model] for model in wrong])
-    )
+    rows = []
+    for _, wrong, command, target in nsmallest(15, found):
+        if wrong:
+            best = ", ".join(models[model] for model in wrong[:3])
+            rows.append((shortened(command, 160), target, f"{len(wrong)}", best))
     headings = ("command", "label", "models wrong", "the best of them")
     return Section.of("Commands that most models get wrong", headings, rows)
 

@@ -240,7 +240,10 @@ def heat_map(section: Section, entries: Sequence[RankedModel]) -> tuple[Section,
     Categories are the last columns of the section.
     """
     names = category_names(entries)
-    bounds = shade_bounds(entry.category(name).value for entry in entries for name in names)
+    values: list[float | None] = []
+    for entry in entries:
+        values += [entry.category(name).value for name in names]
+    bounds = shade_bounds(values)
     before = len(section.columns) - len(names)
     rows, cells = [], {}
     for place, (row, entry) in enumerate(zip(section.rows, entries, strict=True)):
@@ -303,7 +306,11 @@ def leaderboard_style(entries: Sequence[RankedModel], targets: Targets) -> Table
 
 
 def _headline_scale(entries: Sequence[RankedModel]) -> BarScale:
-    return rate_scale(entry.metric(name) for entry in entries for name in HEADLINES)
+    """Return one scale for all bars, so that rows and columns can be compared."""
+    headlines: list[Estimate] = []
+    for entry in entries:
+        headlines += map(entry.metric, HEADLINES)
+    return rate_scale(headlines)
 
 
 def bars_note(entries: Sequence[RankedModel]) -> str:
