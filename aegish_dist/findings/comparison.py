@@ -109,13 +109,13 @@ class Change(NamedTuple):
         return self.right is (self.target is TrueLabel.MALICIOUS)
 
 
+# What documents call them.
 CHANGES = {
     Change(TrueLabel.MALICIOUS, right=True): "newly_caught",
     Change(TrueLabel.MALICIOUS, right=False): "newly_missed",
     Change(TrueLabel.HARMLESS, right=False): "newly_stopped",
     Change(TrueLabel.HARMLESS, right=True): "no_longer_stopped",
 }
-"""What documents call them."""
 
 
 class ChangedCommand(Struct, frozen=True):

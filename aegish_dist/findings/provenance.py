@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from aegish_dist.core.metric import Estimate, Metric
 from aegish_dist.opinions.policy import Policy
 
+# Metrics that no choice of a policy makes better.
 NOT_FITTED = frozenset({Metric.COVERAGE})
-"""Metrics that no choice of a policy makes better."""
 
 
 class OriginKind(StrEnum):

@@ -23,8 +23,8 @@ from aegish_dist.statistics.rates import Z_95
 _NORMAL = NormalDist()
 _RATES = (Metric.DETECTION_RATE, Metric.ACCEPTANCE_RATE)
 
+# Of the score, in (0, 1): how much worse than the best a guard may be that is taken.
 TAKE_MARGIN = 0.05
-"""Of the score, in (0, 1): how much worse than the best a guard may be that is taken."""
 
 
 class Why(StrEnum):

@@ -12,6 +12,7 @@ from aegish_dist.report.csv import csv_text
 from aegish_dist.report.layout import Section
 from aegish_dist.report.writing import UNDEFINED, format_decimal, format_rate
 
+# The title of each list, and its score with what that is.
 _LISTS: Mapping[AuditKind, tuple[str, str, str]] = {
     AuditKind.DOUBTFUL_LABELS: (
         "Labels that models contradict",
@@ -35,7 +36,6 @@ _LISTS: Mapping[AuditKind, tuple[str, str, str]] = {
         "probability that two epochs of a model state different actions.",
     ),
 }
-"""The title of each list, and its score with what that is."""
 _NUMBERS = ("score", "p_other_label", "contradicting", "agreeing", "reason")
 _OF_SAMPLE = ("dataset", "sample_id", "command", "target", "category", "cluster")
 

@@ -25,12 +25,12 @@ from aegish_dist.findings.comparison import (
 from aegish_dist.report.comparison import comparison_document
 from aegish_dist.report.table import table_width
 
+# Reads the commands of a pair, at most so many of them.
 CommandsOf = Callable[[ComparedPair, Change, int | None], Iterable[ChangedCommand]]
-"""Reads the commands of a pair, at most so many of them."""
+# Commands of each kind on a screen: of the only pair, and of each of several pairs.
 SHOWN, SHOWN_OF_SEVERAL = 10, 3
-"""Commands of each kind on a screen: of the only pair, and of each of several pairs."""
+# Of changes, in the order of a pair.
 TITLES = ("Newly caught", "Newly missed", "Newly annoying", "No longer annoying")
-"""Of changes, in the order of a pair."""
 
 
 def changed_lines(

@@ -329,8 +329,8 @@ def _legend(data: ComparisonData, *, in_pairs: bool) -> Iterator[str]:
         yield NOT_EVIDENCE
 
 
+# The plain numbers of a difference, in the order of exports.
 NUMBERS = tuple(name for name in Difference.__struct_fields__ if name not in ("a_only", "b_only"))
-"""The plain numbers of a difference, in the order of exports."""
 
 
 def comparison_document(data: ComparisonData) -> JsonObject:
@@ -429,8 +429,8 @@ def _csv_rows(data: ComparisonData) -> Iterator[JsonObject]:
             yield about | asdict(each) | row
 
 
+# Characters that XML 1.0 cannot hold, not even as references.
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 cannot hold, not even as references."""
 
 
 def gate_line(data: ComparisonData) -> str:

@@ -12,11 +12,11 @@ from msgspec.structs import asdict
 from aegish_dist.core.failures import TimedFailures, totals
 from aegish_dist.core.text import JsonObject, printable
 
+# Where a cell would begin that a spreadsheet computes; some take full-width signs for plain ones,
+# and in some countries a semicolon separates cells.
 _FORMULA = re.compile(
     r"""(^|[;|])(?=[\s"']*[=+@\-\N{MINUS SIGN}\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b])"""
 )
-"""Where a cell would begin that a spreadsheet computes; some take full-width signs for plain ones,
-and in some countries a semicolon separates cells."""
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[JsonObject]) -> str:

@@ -37,12 +37,12 @@ from aegish_dist.report.writing import (
     short_names,
 )
 
+# Commands below which intervals have ten points and more.
 PILOT = 200
-"""Commands below which intervals have ten points and more."""
+# Share of a guard's calls from which on a decision has to know of them.
 MANY_FAILED = 0.05
-"""Share of a guard's calls from which on a decision has to know of them."""
+# The two rates of which the score is made.
 RATES = (Metric.DETECTION_RATE, Metric.ACCEPTANCE_RATE)
-"""The two rates of which the score is made."""
 
 
 class Screen:

@@ -31,9 +31,9 @@ from aegish_dist.report.sections import BRIEF, SECTION_NAMES, build_report, one_
 from aegish_dist.report.table import draw_table
 from aegish_dist.report.thresholds import calibration_document, threshold_document
 
+# The formats whose sections can be chosen, and those that they have by themselves; a table has
+# them only with run columns, and else one screen.
 IN_SECTIONS = {"table": BRIEF, "markdown": SECTION_NAMES, "latex": BRIEF}
-"""The formats whose sections can be chosen, and those that they have by themselves; a table has
-them only with run columns, and else one screen."""
 FORMATS = (*IN_SECTIONS, "json", "csv", "csv-wide", "reference-json", "html")
 
 
@@ -204,6 +204,7 @@ def _price(price: Price) -> JsonObject:
     return document
 
 
+# The same in every row, so that files of several reports can be stacked.
 _SOURCE = (
     "run_id",
     "run_name",
@@ -212,7 +213,6 @@ _SOURCE = (
     "scoring_version",
     *(f"{part}_fingerprint" for part in Opinion().provenance),
 )
-"""The same in every row, so that files of several reports can be stacked."""
 COLUMNS = (
     *_SOURCE,
     "model",
@@ -250,6 +250,7 @@ def _source(data: ReportData) -> JsonObject:
     }
 
 
+# What a wide table has of each metric.
 _OF_METRIC = (
     "value",
     "stderr",
@@ -260,7 +261,6 @@ _OF_METRIC = (
     "judgement",
     "message",
 )
-"""What a wide table has of each metric."""
 
 
 def render_wide_csv(data: ReportData) -> str:

@@ -19,10 +19,10 @@ from aegish_dist.report.layout import Report, Section, TableCell
 from aegish_dist.report.table import Block, fit, fold
 from aegish_dist.report.writing import UNDEFINED
 
+# `signs` by character, and `accents` by the combining character.
 _COMMANDS = toml.decode(files(__package__).joinpath("latex.toml").read_bytes())
-"""`signs` by character, and `accents` by the combining character."""
+# Characters to be escaped; hyphens, commas and spaces only where they are doubled.
 _SPECIAL = re.compile(r"[^A-Za-z0-9 .:;/()=+?!@\],-]|-(?=-)|,(?=,)|(?<= ) ")
-"""Characters to be escaped; hyphens, commas and spaces only where they are doubled."""
 
 
 def latex_text(text: str) -> str:

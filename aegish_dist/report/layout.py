@@ -86,16 +86,16 @@ class Report(Struct, frozen=True):
     """Sentences for captions: how many commands there are, and how intervals are made."""
 
 
+# The metrics of pairs of guards, by what reports call them.
 COMPARED_TITLES: dict[str, str] = {
     Metric.SCORE: "aegish score",
     Metric.DETECTION_RATE: "DR",
     Metric.ACCEPTANCE_RATE: "HA",
 }
-"""The metrics of pairs of guards, by what reports call them."""
+# The metrics of the leaderboard, by what reports call them.
 HEADLINES: dict[str, str] = {
     **COMPARED_TITLES,
 }
-"""The metrics of the leaderboard, by what reports call them."""
 SIMULATED = "†"  # marks a simulated model wherever there is no room for the word
 
 

@@ -59,6 +59,8 @@ def _usd(amount: float | None) -> str:
     return format_usd(amount)
 
 
+# All columns behind the id of the model, in their order: heading, priority and how a cell is read.
+# Columns of the largest priority are dropped first.
 COLUMNS: Sequence[tuple[str, int, Callable[[ModelStatus], str]]] = (
     ("Done", 0, lambda m: f"{m.done:,}/{m.planned:,}"),
     ("%", 7, lambda m: str(100 * m.done // m.planned if m.planned else 100)),
@@ -72,8 +74,6 @@ COLUMNS: Sequence[tuple[str, int, Callable[[ModelStatus], str]]] = (
     ("At end", 8, lambda m: _usd(m.cost_at_end_usd)),
     ("Left", 1, left_of),
 )
-"""All columns behind the id of the model, in their order: heading, priority and how a cell is read.
-Columns of the largest priority are dropped first."""
 
 
 def table_lines(models: Sequence[ModelStatus], width: int, dots: str) -> list[str]:
@@ -116,10 +116,10 @@ STYLES = {
     State.CANCELLED: "yellow",
     State.COMPLETE: "dim",
 }
+# Models in these states stand in front where not all fit; the others follow.
 ORDER = (State.PARKED, State.OVER_BUDGET, State.RUNNING, State.WAITING)
-"""Models in these states stand in front where not all fit; the others follow."""
+# Lines that errors and steps keep with their headings, if needed, before models get theirs.
 LEAST_LINES = 3
-"""Lines that errors and steps keep with their headings, if needed, before models get theirs."""
 
 
 class Scene(Struct, frozen=True):

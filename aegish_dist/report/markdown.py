@@ -8,8 +8,8 @@ from aegish_dist.core.text import printable
 from aegish_dist.report.layout import Report, Section, TableCell
 
 _SYNTAX = re.compile(r"[\\`*_|~]|\](?=[(\[])")
+# Where a bare address, which GitHub turns into a link, or a mention has to be interrupted.
 _LINK = re.compile(r"(?<=[a-z]):(?=//)|(?<=\bwww)(?=\.)|@", re.IGNORECASE)
-"""Where a bare address, which GitHub turns into a link, or a mention has to be interrupted."""
 
 
 def draw_markdown(report: Report) -> str:

@@ -110,8 +110,9 @@ _SECTIONS: dict[str, Callable[[ReportData], _Made]] = {
     "reliability": quality.reliability,
     "provenance": provenance,
 }
+# Sections that a report can be made of, in its order.
 SECTION_NAMES = tuple(_SECTIONS)
-"""Sections that a report can be made of, in its order."""
+# Sections of a report in LaTeX, unless others are asked for.
 BRIEF = (
     "leaderboard",
     "overlay",
@@ -125,9 +126,8 @@ BRIEF = (
     "cost",
     "calibration",
 )
-"""Sections of a report in LaTeX, unless others are asked for."""
+# Sections of the HTML report, which draws the intervals of categories into another one.
 ON_THE_PAGE = tuple(name for name in SECTION_NAMES if name != "category-intervals")
-"""Sections of the HTML report, which draws the intervals of categories into another one."""
 
 
 def build_report(data: ReportData, names: Collection[str] = BRIEF) -> Report:

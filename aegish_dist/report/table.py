@@ -13,10 +13,10 @@ from aegish_dist.report.writing import short_names
 
 GAPS = (3, 2, 1)  # spaces between two columns, the most wanted first
 
+# Longer names of models are shortened to the first of these that some gap leaves room for.
 MODEL_WIDTHS = (44, 28, 20)
-"""Longer names of models are shortened to the first of these that some gap leaves room for."""
+# Longer words in headings are broken; categories are foreign text of any length.
 WIDEST_HEADING = 20
-"""Longer words in headings are broken; categories are foreign text of any length."""
 
 _PARTS = re.compile(r"[^ /:]*[ /:]|[^ /:]+")
 _WORDS = re.compile(r"[^ /:_-]*[ /:_-]|[^ /:_-]+")
@@ -95,8 +95,8 @@ def _split(widths: Sequence[int], keys: int, total: int) -> list[Block]:
 _BOLD = "1"
 _DIM = "2"
 _CYAN = "36"
+# The sign of a judgement and its colour.
 _SIGNS = {"PASS": ("✓", "1;32"), "FAIL": ("✗", "1;31"), "UNDECIDED": ("?", "33")}
-"""The sign of a judgement and its colour."""
 _STYLE = re.compile(r"\x1b\[[\d;]*m")
 
 

@@ -26,6 +26,7 @@ from aegish_dist.opinions.verdict_query import JudgedVerdict, ListedPart, ShownS
 from aegish_dist.report.csv import spreadsheet_safe
 from aegish_dist.report.writing import short_names
 
+# Keys of the JSON objects and columns of the CSV, in this order.
 COLUMNS = (
     "run_id",
     "model",
@@ -55,13 +56,12 @@ COLUMNS = (
     "backoff_ms",
     "total_ms",
 )
-"""Keys of the JSON objects and columns of the CSV, in this order."""
 BEFORE = "correct_before"  # the last one, where a list compares two opinions
+# The most of each foreign text of a sample, unless all of it is asked for.
 TEXT_CHARS, TEXT_LINES = 2_000, 40
-"""The most of each foreign text of a sample, unless all of it is asked for."""
 WORDS = {True: "correct", False: "wrong", None: "unscored"}
+# Fields of a record that say the same of every verdict about a sample.
 OF_SAMPLE = ("dataset", "command", "target", "category", "cluster", "simulated", "metadata")
-"""Fields of a record that say the same of every verdict about a sample."""
 
 
 def listing_json(head: JsonObject, parts: Iterable[ListedPart]) -> Iterator[str]:

@@ -103,8 +103,8 @@ def format_time(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
+# Columns of a name in a sentence.
 NAME_WIDTH = 36
-"""Columns of a name in a sentence."""
 MOST_NAMES = 3
 DOTS = "\N{HORIZONTAL ELLIPSIS}"
 _Pieces = tuple[str, ...]  # the pieces of an id that its short name keeps, in order; dots join them

@@ -15,6 +15,7 @@ from aegish_dist.report.charts.vega_lite import (
 from aegish_dist.report.charts.words import small_print
 from aegish_dist.report.data import ReportData
 
+# By name, in the order of lists and files: what a plot shows, and the function that makes it.
 CHARTS: Mapping[str, tuple[str, Callable[[ReportData], Chart | NoChart]]] = MappingProxyType(
     {
         ranking.NAME: ("Ranked models: score, interval, tie groups.", ranking.chart),
@@ -23,7 +24,6 @@ CHARTS: Mapping[str, tuple[str, Callable[[ReportData], Chart | NoChart]]] = Mapp
         heat_map.NAME: ("Detection by category, with intervals.", heat_map.chart),
     }
 )
-"""By name, in the order of lists and files: what a plot shows, and the function that makes it."""
 
 
 def make_chart(data: ReportData, name: str) -> Chart | NoChart:

@@ -81,16 +81,16 @@ class PixelLine(Struct, frozen=True):
         return (self.x2 - self.x) * (y - self.y) - (self.y2 - self.y) * (x - self.x)
 
 
+# Half the width of the mark of a point.
 MARK_PX = 5.5
-"""Half the width of the mark of a point."""
+# Height of a line of text.
 LINE_PX = 1.2 * TEXT_PX
-"""Height of a line of text."""
+# Between a point and a label beside it.
 _GAP_PX = 8.0
-"""Between a point and a label beside it."""
+# Half lines of text that a label may be away from its point.
 _STEPS = 40
-"""Half lines of text that a label may be away from its point."""
+# Within which points are at one place.
 _ALIKE_PX = 2.0
-"""Within which points are at one place."""
 
 
 class LabelledPoint(Struct, frozen=True):
@@ -200,10 +200,10 @@ def _is_free(
 
 
 WIDTH, HEIGHT, TALL = 640.0, 400.0, 560.0
+# What the upright axis takes on the left.
 _LEFT_PX = 44.0
-"""What the upright axis takes on the left."""
+# The ratio of the greatest amount to the least one.
 _LOGARITHMIC_FROM = 12
-"""The ratio of the greatest amount to the least one."""
 
 
 class Axis(Struct, frozen=True):

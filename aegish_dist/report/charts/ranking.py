@@ -43,8 +43,8 @@ _GAP_PX = 10.0
 _ROW = nominal("row")
 
 
+# A view, and the pixels that it takes on the left of its area and in all.
 _Placed = tuple[JsonObject, float, float]
-"""A view, and the pixels that it takes on the left of its area and in all."""
 
 
 def _rows_body(

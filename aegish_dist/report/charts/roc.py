@@ -49,18 +49,18 @@ from aegish_dist.report.charts.words import (
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.quality import with_interval
 
+# How many models have a colour, and bars.
 _COLORED, _BARRED = 10, 5
-"""How many models have a colour, and bars."""
+# Between the bars of two models.
 _ASIDE_PX = 4.0
-"""Between the bars of two models."""
+# Per cent of false positives that are always on the axis.
 _REACH = 20.0
-"""Per cent of false positives that are always on the axis."""
 _TICKS = (0, 0.1, 0.5, 1, 2, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100)
+# By the words of the legend, the answers that stop a command.
 _STOPS = {
     "BLOCK and WARN stop": {*OutcomeDetail} - {OutcomeDetail.ALLOW},
     "BLOCK alone stops": {OutcomeDetail.BLOCK},
 }
-"""By the words of the legend, the answers that stop a command."""
 _SHAPES = dict(zip(_STOPS, ("circle", "square"), strict=True))
 
 

@@ -53,10 +53,10 @@ from aegish_dist.report.charts.words import (
 )
 from aegish_dist.report.data import ReportData
 
+# Points from which on a plot is tall, and most of them have a number as their label.
 _MANY = 11
-"""Points from which on a plot is tall, and most of them have a number as their label."""
+# Models of the best scores, which have their names all the same.
 _NAMED = 5
-"""Models of the best scores, which have their names all the same."""
 _PARETO, _TARGET, _BASELINE = "Pareto line", "target", "baseline"
 _LINES = {_PARETO: (INK, [1, 0]), _TARGET: (SOFT, [5, 3]), _BASELINE: (SOFT, [1, 3])}
 _Lines = Mapping[str, Sequence[PixelLine]]

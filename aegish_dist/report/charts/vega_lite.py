@@ -25,8 +25,8 @@ from msgspec import Struct
 from aegish_dist.core.text import JsonObject, filled, printable, printable_json
 from aegish_dist.errors import ConfigError
 
+# The version that the specifications are written for; `vl_convert` carries several.
 VEGA_LITE = "6.4"
-"""The version that the specifications are written for; `vl_convert` carries several."""
 _SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 
 INK = "#1c2024"
@@ -37,11 +37,12 @@ BAR = "#b4b6c0"
 BAND = "#f4f4f7"
 PAPER = "#ffffff"
 PALETTE = ("#2c254a", "#842fb3", "#265040", "#c84a2b", "#5b89c2", "#cc8e0d")
+# Of rates in heat maps, of the page and of plots: the more, the darker, on grey paper too.
 SHADES = ("#eff4fa", "#d3dfee", "#b0c5df", "#8caace", "#4470a3", "#2a5487", "#0f2c52")
-"""Of rates in heat maps, of the page and of plots: the more, the darker, on grey paper too."""
+# The first of `SHADES` on which text is white.
 WHITE_FROM = 4
-"""The first of `SHADES` on which text is white."""
 SHAPES = ("circle", "diamond", "square", "triangle-up", "triangle-down", "cross")
+# By color, the name in the style sheet of a page, which has others for dark screens.
 VARIABLES = MappingProxyType(
     {
         INK: "ink",
@@ -54,17 +55,16 @@ VARIABLES = MappingProxyType(
     }
     | {color: str(place) for place, color in enumerate(PALETTE, 1)}
 )
-"""By color, the name in the style sheet of a page, which has others for dark screens."""
 
 TITLE_PX, TEXT_PX, SMALL_PX = 15, 11, 9
+# How lines look in a legend.
 LEGEND_LINES = {"symbolType": "stroke", "symbolSize": 200, "symbolStrokeColor": INK}
-"""How lines look in a legend."""
 
+# Providers that have the same colour in the plots of every run.
 _FIRST = ("openai", "anthropic", "google", "openrouter", "hf-inference-providers")
-"""Providers that have the same colour in the plots of every run."""
 
+# What is made of models: black, and a cross.
 _POLICY = "policy"
-"""What is made of models: black, and a cross."""
 
 
 def shade_bounds(rates: Iterable[float | None]) -> list[float]:
@@ -190,12 +190,12 @@ def _with_room(chart: Chart, view: JsonObject, room: float) -> JsonObject:
     return {"concat": [view, spacer], "columns": 1, "resolve": resolve}
 
 
+# The first font is in the wheel of `vl_convert`; Arial and Helvetica have its widths.
 _CONFIG: JsonObject = json.loads(files(__package__).joinpath("vega_lite.json").read_text("utf-8"))
-"""The first font is in the wheel of `vl_convert`; Arial and Helvetica have its widths."""
 
 
+# The formats of `drawn`; `vega` is the specification itself.
 PLOT_FORMATS = ("svg", "png", "pdf", "vega")
-"""The formats of `drawn`; `vega` is the specification itself."""
 
 
 def converter() -> Any:
@@ -298,6 +298,9 @@ def literal(field: str) -> JsonObject:
     return nominal(field) | {"scale": None, "legend": None}
 
 
+# By width, in hundredths of the font size: that of the wider of DejaVu Sans and Liberation Sans
+# (which has the widths of Arial and Helvetica), rounded up. Text is never wider than measured in a
+# font that a machine is likely to use.
 _HUNDREDTHS = {
     28: "ijl", 30: "I", 32: " ,.", 34: "/:;\\|", 36: "f", 37: "-", 40: "()[]t", 41: "!", 42: "r",
     46: '"', 50: "*J`", 53: "sz", 55: "c", 56: "?L_\N{EN DASH}\N{DAGGER}", 58: "k", 60: "vxy'",
@@ -306,16 +309,13 @@ _HUNDREDTHS = {
     78: "&DG", 79: "OQ", 82: "w", 84: "#+<=>^~\N{MINUS SIGN}\N{MULTIPLICATION SIGN}", 87: "M",
     96: "%", 98: "m", 99: "W", 102: "@",
 }  # fmt: skip
-"""By width, in hundredths of the font size: that of the wider of DejaVu Sans and Liberation Sans
-(which has the widths of Arial and Helvetica), rounded up. Text is never wider than measured in a
-font that a machine is likely to use."""
 _WIDTHS: dict[str, float] = {}
 for _width, _letters in _HUNDREDTHS.items():
     _WIDTHS |= dict.fromkeys(_letters, _width / 100)
+# Of other scripts; a Chinese character takes 1.0 font sizes.
 _OTHER = 1.1
-"""Of other scripts; a Chinese character takes 1.0 font sizes."""
+# The most that a letter of the bold face is wider.
 _BOLD = 1.27
-"""The most that a letter of the bold face is wider."""
 _ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 
 

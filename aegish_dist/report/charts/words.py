@@ -149,8 +149,8 @@ def in_pixels(text: str) -> float:
     return text_width(text, TEXT_PX)
 
 
+# The most names in a list; the others are counted.
 LISTED = 12
-"""The most names in a list; the others are counted."""
 
 
 def small_print(data: ReportData) -> str:

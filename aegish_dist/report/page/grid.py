@@ -41,10 +41,10 @@ from aegish_dist.opinions.verdict_query import NUMBERS, TEXTS, UNKNOWN, GridPart
 from aegish_dist.report.layout import Section
 from aegish_dist.report.page.tables import TableStyle, table, text
 
+# Returns a value as JSON in ASCII, in which half a surrogate pair is an escape too.
 as_json: Callable[[object], str] = json.JSONEncoder(
     ensure_ascii=True, separators=(",", ":"), allow_nan=False
 ).encode
-"""Returns a value as JSON in ASCII, in which half a surrogate pair is an escape too."""
 
 
 def packed(parts: Iterable[str]) -> bytes:

@@ -72,6 +72,7 @@ from aegish_dist.report.writing import (
 
 DIFFERENCES = "Differences"
 _STYLES = ("style.css", "tables.css", "grid.css")
+# In this order: a file uses what those before it define.
 _SCRIPTS = (
     "dom.js",
     "tables.js",
@@ -85,7 +86,6 @@ _SCRIPTS = (
     "detail.js",
     "grid_route.js",
 )
-"""In this order: a file uses what those before it define."""
 
 
 def _assets(*names: str) -> str:
@@ -163,6 +163,7 @@ def _prompt(prompt: Prompt) -> Iterator[str]:
     yield "</details>\n"
 
 
+# Sections that are folded however short they are.
 _SECONDARY = (
     "standard-errors",
     "answers",
@@ -173,7 +174,6 @@ _SECONDARY = (
     "reliability",
     "Models and prices",
 )
-"""Sections that are folded however short they are."""
 
 
 def _section(
@@ -211,6 +211,7 @@ def _section(
             return table_section(section, TableStyle(names=names, fold=fold), below=below)
 
 
+# The page: what the navigation says, and which sections of a report stand there.
 _GROUPS = (
     ("Leaderboard", ("leaderboard", "overlay", "standard-errors")),
     ("Categories", ("categories",)),
@@ -224,7 +225,6 @@ _GROUPS = (
     ("Calibration", ("calibration", "reliability")),
     ("Provenance", ("provenance",)),
 )
-"""The page: what the navigation says, and which sections of a report stand there."""
 
 
 def render_page(data: ReportData, grid: Grid | None = None) -> Iterator[str]:
@@ -253,8 +253,8 @@ def render_page(data: ReportData, grid: Grid | None = None) -> Iterator[str]:
     yield f"</main>\n<script>{script}</script>\n</body>\n</html>\n"
 
 
+# Sections to which one link of the navigation leads: the id of the first, the link, the HTML.
 _Part = tuple[str, str, Iterable[str]]
-"""Sections to which one link of the navigation leads: the id of the first, the link, the HTML."""
 
 
 def _parts(
@@ -311,8 +311,8 @@ def _list(items: Iterable[str]) -> str:
     return f"<ul>\n{lines}\n</ul>"
 
 
+# Models up to which a reader can choose all pairs: 28.
 MOST_MODELS = 8
-"""Models up to which a reader can choose all pairs: 28."""
 
 
 def differences_section(

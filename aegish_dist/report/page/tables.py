@@ -230,8 +230,8 @@ def interval_bar(scale: BarScale, estimate: Estimate, aim: float | None = None) 
     )
 
 
+# Width of an interval from which on a value is marked as uncertain.
 WIDE = 0.2
-"""Width of an interval from which on a value is marked as uncertain."""
 
 
 def heat_map(section: Section, entries: Sequence[RankedModel]) -> tuple[Section, TableStyle, str]:
@@ -290,8 +290,8 @@ def heat_style() -> str:
     return "\n".join(rules)
 
 
+# The column of the first of the headline metrics; before it stand place and model.
 _FIRST = 2
-"""The column of the first of the headline metrics; before it stand place and model."""
 
 
 def leaderboard_style(entries: Sequence[RankedModel], targets: Targets) -> TableStyle:
