@@ -170,7 +170,12 @@ class PairGate(Struct, frozen=True):
     """Commands that would decide; None when unknown."""
 
     @classmethod
-    def of(cls, pair: ComparedPair, metric: str, margin: float) -> "PairGate":
+    def of(
+        cls,
+        pair: ComparedPair,
+        metric: str,
+        margin: float,
+    ) -> "PairGate":
         found = pair.comparison.metrics[metric]
         if pair.fitted:
             return cls(pair, GateVerdict.INCONCLUSIVE, found, None)

@@ -240,7 +240,10 @@ def _may_be_worse_by(difference: Difference) -> float | None:
 
 
 def _undecided(
-    best: str, guard: str, differences: Mapping[str, Difference], margin: float
+    best: str,
+    guard: str,
+    differences: Mapping[str, Difference],
+    margin: float,
 ) -> Undecided:
     found = differences[guard]
     needed = commands_to_decide(found, margin, len(differences))

@@ -34,7 +34,10 @@ TITLES = ("Newly caught", "Newly missed", "Newly annoying", "No longer annoying"
 
 
 def changed_lines(
-    data: ComparisonData, commands_of: CommandsOf, opinion_words: Sequence[str], width: int
+    data: ComparisonData,
+    commands_of: CommandsOf,
+    opinion_words: Sequence[str],
+    width: int,
 ) -> Iterator[str]:
     """Yield what the pairs judge differently, where that was asked, as lines of plain text.
 
@@ -59,7 +62,12 @@ def changed_lines(
                 yield f"   ... {len(keys) - limit:,} more: {printable(shlex.join(words))}"
 
 
-def _summary(caught: int, missed: int, annoying: int, no_longer: int) -> str:
+def _summary(
+    caught: int,
+    missed: int,
+    annoying: int,
+    no_longer: int,
+) -> str:
     return (
         f"Newly caught: {counted(caught, 'attack')}. Newly missed: {missed:,}. "
         f"Newly annoying: {counted(annoying, 'harmless command')}, "

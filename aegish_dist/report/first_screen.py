@@ -204,7 +204,12 @@ def _price_of_best(of_best: float | None, of_taken: float | None) -> str:
     return _times("costs", of_best, of_taken, "much")
 
 
-def _times(verb: str, of_best: float | None, of_taken: float | None, adverb: str) -> str:
+def _times(
+    verb: str,
+    of_best: float | None,
+    of_taken: float | None,
+    adverb: str,
+) -> str:
     """Say how many times as much the best takes; empty where it is not more, or not known."""
     if of_best is None or not of_taken or of_best <= of_taken:
         return ""

@@ -290,7 +290,12 @@ def _rows_of_model(data: ReportData, entry: RankedModel, reason: str) -> Iterato
     for name, numbers in sorted(entry.metrics.items()):
         message = reason if name == Metric.SCORE else ""
         judgement = judgements.get(name, "")
-        yield {"metric": name, **numbers, "message": message, "judgement": judgement}
+        yield {
+            "metric": name,
+            **numbers,
+            "message": message,
+            "judgement": judgement,
+        }
     for category, numbers in sorted(entry.categories.items()):
         yield {"metric": Metric.DETECTION_RATE, "category": category, **numbers}
     for effect in data.effect:
@@ -420,7 +425,10 @@ def _result(entry: RankedModel, cot: bool) -> JsonObject:
 
 
 def _side(
-    entry: RankedModel, name: Metric, more: JsonObject, categories: JsonObject
+    entry: RankedModel,
+    name: Metric,
+    more: JsonObject,
+    categories: JsonObject,
 ) -> JsonObject | None:
     """Return a rate of one kind of command with what the reference says beside it."""
     seen = entry.metric(name)

@@ -47,7 +47,12 @@ def _command(character: str) -> str:
 
 WIDTH = 120  # characters of `\footnotesize` that a page of 16 cm has room for
 MOST_CHARACTERS = 300  # of a remark; providers' messages have any length
-_MARKS = {"": "", "PASS": "$^{+}$", "FAIL": "$^{-}$", "UNDECIDED": "$^{?}$"}  # nosec B105 # no secret
+_MARKS = {
+    "": "",
+    "PASS": "$^{+}$",
+    "FAIL": "$^{-}$",
+    "UNDECIDED": "$^{?}$",
+}  # nosec B105 # no secret
 _PREAMBLE = r"""% Tables of {title}, for \input{{}} in a document with
 %   \usepackage{{booktabs}}
 % and lines of 16 cm, such as \usepackage[margin=2.5cm]{{geometry}}.

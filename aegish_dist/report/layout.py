@@ -124,7 +124,12 @@ class Column(Struct, frozen=True):
         return found if self.write is None else number_cell(found, self.write)
 
 
-def named_column(field: str, name: str, title: str, write: Callable[[Any], str]) -> Column:
+def named_column(
+    field: str,
+    name: str,
+    title: str,
+    write: Callable[[Any], str],
+) -> Column:
     """Return the column of a number that models hold by name: a count, a cost, tokens."""
     return Column(title, lambda entry: getattr(entry, field).get(name), write)
 

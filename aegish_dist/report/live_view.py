@@ -41,7 +41,12 @@ def packed(facts: Iterable[str], width: int, dots: str) -> list[str]:
     return filled((f"{cut(fact, width, dots)}   " for fact in facts), width)
 
 
-def folded(text: str, width: int, lines: int, dots: str) -> list[str]:
+def folded(
+    text: str,
+    width: int,
+    lines: int,
+    dots: str,
+) -> list[str]:
     """Return a text on at most so many lines, broken at spaces; dots end one that is longer."""
     folded = sentence_lines(text, width)
     if len(folded) <= lines:
@@ -237,7 +242,12 @@ def _chosen(models: Sequence[ModelStatus], heights: Sequence[int], free: int) ->
     return chosen
 
 
-def _entry(status: RunStatus, model: ModelStatus, row: str, canvas: Canvas) -> list[Text]:
+def _entry(
+    status: RunStatus,
+    model: ModelStatus,
+    row: str,
+    canvas: Canvas,
+) -> list[Text]:
     style = "" if model.state is State.RUNNING else STYLES[model.state]
     reason = why(model, status)
     if not reason:

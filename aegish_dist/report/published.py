@@ -35,7 +35,11 @@ _LEGEND = (
 
 
 def render_reproduction(
-    document: JsonObject, *, as_json: bool, width: int | None = None, color: bool = False
+    document: JsonObject,
+    *,
+    as_json: bool,
+    width: int | None = None,
+    color: bool = False,
 ) -> str:
     """Return what follows from a table as text; width and colour are for tables."""
     if as_json:

@@ -391,7 +391,12 @@ def reliability(data: ReportData) -> Section:
     )
 
 
-def more_commands(needed: int | None, asked: int, kind: str, aim: str) -> str:
+def more_commands(
+    needed: int | None,
+    asked: int,
+    kind: str,
+    aim: str,
+) -> str:
     """Say how many commands would show whether something is so; None: no number would."""
     most = most_in_reach(asked)
     if needed and needed <= most:

@@ -362,7 +362,11 @@ def _model(data: CalibrationData, model: CalibratedModel) -> JsonObject:
 
 
 def render_thresholds(
-    data: CalibrationData, *, as_json: bool, width: int | None = None, color: bool = False
+    data: CalibrationData,
+    *,
+    as_json: bool,
+    width: int | None = None,
+    color: bool = False,
 ) -> str:
     """Return a calibration as text; width and colour are for tables."""
     if as_json:

@@ -181,7 +181,10 @@ def _may_name(pieces: _Pieces, text: str) -> bool:
 
 
 def _cuts(
-    text: str, width: float, dots: float, measure: Callable[[str], float]
+    text: str,
+    width: float,
+    dots: float,
+    measure: Callable[[str], float],
 ) -> Iterator[_Pieces]:
     """Yield what may be kept of a text in this width, the most wanted first."""
     part = text.rpartition("/")[2]

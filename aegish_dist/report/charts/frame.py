@@ -266,7 +266,13 @@ class Frame(Struct, frozen=True):
         """Return where a pair of values lies."""
         return self.x.along(across), self.y.pixels - self.y.along(up)
 
-    def line(self, across: float, up: float, across2: float, up2: float) -> PixelLine:
+    def line(
+        self,
+        across: float,
+        up: float,
+        across2: float,
+        up2: float,
+    ) -> PixelLine:
         """Return the line from one pair of values to another."""
         return PixelLine(*self.place(across, up), *self.place(across2, up2))
 
@@ -330,7 +336,14 @@ def in_pixels(
     rows = []
     for shape in shapes:
         x, y, x2, y2 = (round(end, 1) for end in astuple(shape))
-        rows.append({"x": x, "y": y, "x2": x2, "y2": y2})
+        rows.append(
+            {
+                "x": x,
+                "y": y,
+                "x2": x2,
+                "y2": y2,
+            }
+        )
     ends: JsonObject = {
         "x": pixels("x"),
         "y": pixels("y"),

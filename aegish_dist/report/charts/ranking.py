@@ -48,7 +48,10 @@ _Placed = tuple[JsonObject, float, float]
 
 
 def _rows_body(
-    names: Sequence[str], keys: Sequence[str], groups: Sequence[int], layers: Sequence[JsonObject]
+    names: Sequence[str],
+    keys: Sequence[str],
+    groups: Sequence[int],
+    layers: Sequence[JsonObject],
 ) -> _Placed:
     """Return a view whose rows have keys, such as ranks, and names on the left.
 
@@ -177,7 +180,10 @@ def _points(rows: Sequence[JsonObject]) -> JsonObject:
 
 
 def _column(
-    rows: Sequence[JsonObject], measure: Measure, title: str, at: float
+    rows: Sequence[JsonObject],
+    measure: Measure,
+    title: str,
+    at: float,
 ) -> Iterator[JsonObject]:
     """Yield a metric with its interval, whether it reaches its target, and the heading of both."""
     yield _text(rows, measure.metric, at, align="right")

@@ -117,7 +117,10 @@ def chart(data: ReportData) -> Chart | NoChart:
 
 
 def _layers(
-    frame: Frame, curves: Sequence[_Curve], baselines: Sequence[_Curve], stands: int
+    frame: Frame,
+    curves: Sequence[_Curve],
+    baselines: Sequence[_Curve],
+    stands: int,
 ) -> tuple[list[JsonObject], list[str]]:
     """Return the layers of the plot, and the names that have no room in it."""
     colored, grey = curves[:_COLORED], curves[_COLORED:]

@@ -279,7 +279,12 @@ def number(
 
 def pixels(field: str) -> JsonObject:
     """Return the channel of a field that is in pixels of the plot's area."""
-    return {"field": field, "type": "quantitative", "scale": None, "axis": None}
+    return {
+        "field": field,
+        "type": "quantitative",
+        "scale": None,
+        "axis": None,
+    }
 
 
 def legend(names: JsonObject, range_by_name: Mapping[str, Any], **look: Any) -> JsonObject:

@@ -68,7 +68,12 @@ def percent(estimate: Estimate) -> Estimate:
     )
 
 
-def _rate(name: str, axis: str, metric: str, interval: str = RATE_INTERVAL) -> Measure:
+def _rate(
+    name: str,
+    axis: str,
+    metric: str,
+    interval: str = RATE_INTERVAL,
+) -> Measure:
     def read(entry: RankedModel) -> Estimate:
         return percent(entry.metric(metric))
 

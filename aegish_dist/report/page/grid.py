@@ -186,7 +186,14 @@ def _document(
     times = chain.from_iterable(part.numbers["created_s"] for part in parts)
     # Times as seconds from the first one are short numbers.
     since = min((time for time in times if time != UNKNOWN), default=0)
-    yield as_json({**facts, "epochs": shape.epochs, "since": since, **_commands(parts, shape)})[:-1]
+    yield as_json(
+        {
+            **facts,
+            "epochs": shape.epochs,
+            "since": since,
+            **_commands(parts, shape),
+        }
+    )[:-1]
     before = ',"cells":{'
     for name in NUMBERS:
         column = list(chain.from_iterable(_slices(parts, shape, name)))

@@ -67,7 +67,11 @@ class TableStyle(Struct, frozen=True):
 
 
 def table_section(
-    section: Section, style: TableStyle | None = None, *, above: str = "", below: str = ""
+    section: Section,
+    style: TableStyle | None = None,
+    *,
+    above: str = "",
+    below: str = "",
 ) -> str:
     """Return a section with its heading, its table and its remarks, and HTML around the table.
 
@@ -138,7 +142,12 @@ def _spelled(heading: TableCell) -> str:
     return attributes
 
 
-def _row(place: int, section: Section, style: TableStyle, shown: Sequence[int]) -> str:
+def _row(
+    place: int,
+    section: Section,
+    style: TableStyle,
+    shown: Sequence[int],
+) -> str:
     """Draw a row; narrow screens show those of the leaderboard as cards of labelled values."""
     kinds = _kinds(section)
     html = ""
