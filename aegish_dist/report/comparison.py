@@ -280,13 +280,16 @@ def _sentences(data: ComparisonData, name: str) -> Iterator[str]:
 
 
 def _sentence(data: ComparisonData, pair: ComparedPair, found: Difference) -> str:
-    a, b = data.name_of(pair.a), data.name_of(pair.b)
+    a = data.name_of(pair.a)
+    b = data.name_of(pair.b)
     seen = difference_in_words(found)
+    # Commands that a policy was chosen on make it look too good.
     if pair.fitted:
         return f"{b} and {a} are not judged: {seen} on commands that a policy was chosen on."
     if differs(found):
         return f"{b} is {result_of(found)} than {a}: {seen}."
-    return f"{b} and {a} cannot be distinguished: {seen}.{_to_separate(data, found)}"
+    more = _to_separate(data, found)
+    return f"{b} and {a} cannot be distinguished: {seen}.{more}"
 
 
 def _to_separate(data: ComparisonData, found: Difference) -> str:

@@ -8,7 +8,7 @@ whatever the datasets are called. A model without a score is no `success`, and w
 absent: the reference would write 0.0.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 
 from msgspec import to_builtins
 from msgspec.structs import asdict
@@ -313,15 +313,20 @@ def _rows_of_model(data: ReportData, entry: RankedModel, reason: str) -> Iterato
 
 def _single_numbers(entry: RankedModel) -> Iterator[tuple[str, float | None]]:
     """Yield the numbers without an interval, by names that say where each comes from."""
-    groups: dict[str, Mapping[str, float | None]] = {"{}": entry.counts}
+    yield from sorted(entry.counts.items())
     for target, labels in sorted(entry.actions.items()):
-        groups[f"{target}_{{}}_count"] = {label.lower(): n for label, n in labels.items()}
+        for label, verdicts in sorted(labels.items()):
+            yield f"{target}_{label.lower()}_count", verdicts
     for part, statistics in sorted(entry.latency_parts_ms.items()):
-        groups[f"latency_{part}_{{}}_ms"] = statistics
-    groups |= {"cost_{}": entry.cost, "tokens_{}": entry.tokens}
-    for form, numbers in groups.items():
+        for statistic, value_ms in sorted(statistics.items()):
+            yield f"latency_{part}_{statistic}_ms", value_ms
+    groups = {
+        "cost": entry.cost,
+        "tokens": entry.tokens,
+    }
+    for group, numbers in groups.items():
         for name, number in sorted(numbers.items()):
-            yield form.format(name), number
+            yield f"{group}_{name}", number
 
 
 def render_reference_json(data: ReportData) -> str:

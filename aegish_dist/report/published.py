@@ -52,8 +52,10 @@ def render_reproduction(
 
 def _facts(document: JsonObject) -> Iterator[Fact]:
     table = document["table"]
-    yield Fact("Source", f"{table['source']}, {table['published']}. {table['licence']}")
+    source = f"{table['source']}, {table['published']}"
+    yield Fact("Source", f"{source}. {table['licence']}")
     verdicts = Counter(pair["verdict"] for pair in document["pairs"])
+    # A table of one guard has no pair.
     if verdicts:
         counts = [f"{number} {verdict}" for verdict, number in verdicts.items()]
         yield Fact("Pairs", ", ".join(counts))

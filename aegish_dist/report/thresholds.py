@@ -145,8 +145,12 @@ def threshold_document(data: CalibrationData) -> JsonObject | None:
 def build_thresholds(data: CalibrationData) -> Report:
     """Return what is best, with and without a threshold, and the tables that say so."""
     name = f" ({data.run.name})" if data.run.name else ""
-    title = f"Thresholds for run {data.run.run_id}{name}"
-    return Report(title, tuple(_facts(data)), tuple(_tables(data)), tuple(_legend(data)))
+    return Report(
+        title=f"Thresholds for run {data.run.run_id}{name}",
+        facts=tuple(_facts(data)),
+        sections=tuple(_tables(data)),
+        legend=tuple(_legend(data)),
+    )
 
 
 def threshold_sections(data: CalibrationData) -> Sequence[Section]:

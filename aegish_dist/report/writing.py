@@ -208,8 +208,11 @@ def _unevenness(pieces: _Pieces) -> int:
 def _one_cut(text: str, room: float, measure: Callable[[str], float]) -> Iterator[_Pieces]:
     """Yield each beginning of a text with the longest end for which it leaves room."""
     ends = list(accumulate(map(measure, text), initial=0.0))
-    for head in range(1, bisect_left(ends, room)):
-        tail = bisect_left(ends, ends[-1] + ends[head] - room)
+    longest = bisect_left(ends, room)
+    for head in range(1, longest):
+        # From here on the text takes what the beginning leaves of the room.
+        begins = ends[-1] + ends[head] - room
+        tail = bisect_left(ends, begins)
         if head < tail < len(text):
             yield text[:head], text[tail:]
 

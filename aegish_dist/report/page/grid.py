@@ -215,18 +215,26 @@ def _slices(parts: Iterable[PackedPart], shape: GridShape, name: str) -> Iterato
 
 def _commands(parts: Sequence[PackedPart], shape: GridShape) -> JsonObject:
     """Return the columns of commands; names that repeat as places in a list of them."""
-    whole: dict[str, list[str | int]] = {}
-    for name in ("id", "text", "dataset", "target", "category", "cluster", "excluded"):
-        whole[name] = list(chain.from_iterable(part.commands[name] for part in parts))
-    coded: JsonObject = {name: whole[name] for name in ("id", "text", "excluded")}
-    coded["malicious"] = [int(target == TrueLabel.MALICIOUS) for target in whole["target"]]
+
+    def whole(name: str) -> list[str | int]:
+        return list(chain.from_iterable(part.commands[name] for part in parts))
+
+    coded: JsonObject = {name: whole(name) for name in ("id", "text", "excluded")}
+    coded["malicious"] = [int(target == TrueLabel.MALICIOUS) for target in whole("target")]
     names: JsonObject = {}
     for kind in ("dataset", "category", "cluster"):
-        known = sorted({str(name) for name in whole[kind]} - {""})
-        places = {name: place for place, name in enumerate(known)} | {"": UNKNOWN}
+        column = list(map(str, whole(kind)))
+        known = sorted({*column} - {""})
+        places = {"": UNKNOWN}
+        for place, name in enumerate(known):
+            places[name] = place
         names[kind] = known
-        coded[kind] = [places[str(name)] for name in whole[kind]]
-    return {"names": names, "commands": coded, "blobs": _first_commands(parts, shape)}
+        coded[kind] = [places[name] for name in column]
+    return {
+        "names": names,
+        "commands": coded,
+        "blobs": _first_commands(parts, shape),
+    }
 
 
 def _first_commands(parts: Sequence[PackedPart], shape: GridShape) -> list[int]:
