@@ -162,7 +162,7 @@ class CalibrationData(Struct, frozen=True):
         if self.leader is None:
             return []
         ranked = {model.model for model in self.ranked}
-        others = []
+        others: list[str] = []
         for pair in self.pairs:
             guards = {pair.a, pair.b}
             if self.leader.model in guards and _p(pair.aegish_score) >= LEVEL:
