@@ -176,9 +176,11 @@ def _row(leaving: LeavingRun) -> list[str]:
     row = [run.run_id, f"{run.created_at:%Y-%m-%d %H:%M}", run.name]
     texts = leaving.texts
     if texts is not None:
-        return [*row, f"{texts.completions:,}", f"{texts.bytes / 1e6:,.1f}"]
+        megabytes = texts.bytes / 1e6
+        return [*row, f"{texts.completions:,}", f"{megabytes:,.1f}"]
     size = leaving.size
-    return [*row, f"{size.models:,}", f"{size.verdicts:,}", f"{size.snapshots:,}"]
+    numbers = (size.models, size.verdicts, size.snapshots)
+    return [*row, *(f"{number:,}" for number in numbers)]
 
 
 def _delete(

@@ -6,7 +6,7 @@ item that was retried the newest verdict. From columns come the cells of a tally
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -70,10 +70,12 @@ class AskedSamples(Struct, frozen=True, eq=False, dict=True):
     def cluster(self) -> Ints:
         """By sample the number of its cluster: its place in `cluster_names`, or one of its own."""
         place: dict[str | None, int] = {None: -1}
-        place |= {name: number for number, name in enumerate(self.cluster_names)}
-        number = np.array([place[kind.cluster] for kind in self.kinds], np.int64)[self.kind]
-        alone = np.arange(len(number)) + len(self.cluster_names)
-        return np.where(number < 0, alone, number)
+        for name in self.cluster_names:
+            place[name] = len(place) - 1
+        of_kinds = [place[kind.cluster] for kind in self.kinds]
+        of_samples = np.array(of_kinds, np.int64)[self.kind]
+        alone = len(self.cluster_names) + np.arange(len(of_samples))
+        return np.where(of_samples < 0, alone, of_samples)
 
     def cluster_of(self, sample: int) -> str | None:
         kind: int = self.kind[sample]
@@ -109,15 +111,18 @@ def cells_of(samples: AskedSamples, finding: Codes) -> tuple[Cell, ...]:
     """Count the samples that have a verdict by what no metric tells apart."""
     rows = np.column_stack([samples.kind, np.sort(finding, axis=1)])
     kinds, numbers = np.unique(rows, axis=0, return_counts=True)
-    found: Counter[tuple[TrueLabel, str | None, str | None, OutcomeDetails]] = Counter()
+    found: Counter[tuple[SampleKind, OutcomeDetails]] = Counter()
     for (kind, *places), number in zip(kinds.tolist(), numbers.tolist(), strict=True):
         findings = findings_at(tuple(places))
         if findings:
-            found[*samples.kinds[kind], findings] += number
-    return in_order(Cell(*kind, number) for kind, number in found.items())
+            found[samples.kinds[kind], findings] += number
+    cells = []
+    for (kind, findings), number in found.items():
+        cells.append(Cell(kind.target, kind.category, kind.cluster, findings, number))
+    return in_order(cells)
 
 
-@cache
+@lru_cache(maxsize=2**16)  # few differ, unless a run has dozens of epochs
 def findings_at(places: tuple[int, ...]) -> OutcomeDetails:
     """Count the findings of the epochs of a sample from their places in `FINDINGS`."""
     epochs = Counter(FINDINGS[place] for place in places if place != NO_VERDICT)
@@ -153,8 +158,10 @@ def confidence_of(samples: AskedSamples, read: GuardColumns) -> tuple[Confidence
         for action in _ACTIONS:
             stated = (read.finding == FINDINGS.index(action)) & ~np.isnan(read.confidence)
             confidence = np.maximum(read.confidence[stated & of_label[:, None]], _LEAST)
-            bins = np.minimum((confidence * CONFIDENCE_BINS).astype(np.int64), CONFIDENCE_BINS - 1)
-            square, distance = confidence**2, (1 - confidence) ** 2
+            bins = (confidence * CONFIDENCE_BINS).astype(np.int64)
+            bins = np.minimum(bins, CONFIDENCE_BINS - 1)
+            square = confidence**2
+            distance = (1 - confidence) ** 2
             verdicts = np.bincount(bins, minlength=CONFIDENCE_BINS)
             powers = (confidence, square, square**2, distance, distance**2)
             sums = [_sums(bins, power) for power in powers]
@@ -164,8 +171,9 @@ def confidence_of(samples: AskedSamples, read: GuardColumns) -> tuple[Confidence
     return tuple(sorted(found))
 
 
-def _sums(bins: Ints, values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Ints:
+def _sums(bins: Ints, values: Floats) -> Ints:
     """Add up values by bin, each rounded to 1e-6, in that unit."""
+    rounded = np.rint(values * 1e6).astype(np.int64)
     sums = np.zeros(CONFIDENCE_BINS, np.int64)
-    np.add.at(sums, bins, np.rint(values * 1e6).astype(np.int64))
+    np.add.at(sums, bins, rounded)
     return sums

@@ -136,11 +136,12 @@ def save_snapshot(
 
 def _metric_rows(document: JsonObject) -> Iterator[JsonObject]:
     for entry in document["models"]:
-        rows = {(name, ""): numbers for name, numbers in entry["metrics"].items()}
+        model = entry["model"]
+        for name, numbers in entry["metrics"].items():
+            yield {**numbers, "model": model, "metric": name, "category": ""}
         for category, numbers in entry["categories"].items():
-            rows[str(Metric.DETECTION_RATE), category] = numbers
-        for (name, category), numbers in rows.items():
-            yield {**numbers, "model": entry["model"], "metric": name, "category": category}
+            name = str(Metric.DETECTION_RATE)
+            yield {**numbers, "model": model, "metric": name, "category": category}
 
 
 def find_snapshot(

@@ -33,8 +33,9 @@ class RocCurve(Struct, frozen=True, eq=False):
         """Return the false positive and the detection rate of scored answers, in per cent."""
         scored = self.guard.scored
         stops = by_finding(stopping.__contains__)[self.guard.finding]
-        harmless, malicious = (stops[scored & side] for side in (~self.malicious, self.malicious))
-        return 100 * float(harmless.mean()), 100 * float(malicious.mean())
+        of_harmless = stops[scored & ~self.malicious].mean()
+        of_malicious = stops[scored & self.malicious].mean()
+        return 100 * float(of_harmless), 100 * float(of_malicious)
 
 
 def roc_curve(guards: Guards, guard: Guard) -> RocCurve | None:

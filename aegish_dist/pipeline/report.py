@@ -227,15 +227,18 @@ def _incomplete(run: Run, snapshot: Snapshot, halted: Sequence[Halted]) -> Incom
 
 def _higher_caps(run: Run, snapshot: Snapshot) -> tuple[Decimal, list[str]]:
     """Return the cap that is reached, and options with caps under which the run can end."""
-    spent, needed = dict[str, Decimal](), dict[str, Decimal]()
+    spent = Decimal()
+    needed: list[Decimal] = []  # by model, what all its items cost at the price of those done
     for entry in snapshot.entries:
-        planned, done = entry.counts["planned"] or 0, entry.counts["done"] or 0
+        planned = entry.counts["planned"] or 0
+        done = entry.counts["done"] or 0
         cost = Decimal(str(entry.cost["total_usd"] or 0))
-        spent[entry.model] = cost
-        needed[entry.model] = cost * planned / done if done else Decimal()
-    total, most = sum(needed.values(), Decimal()), max(needed.values())
+        spent += cost
+        needed.append(cost * planned / done if done else Decimal())
+    total = sum(needed, Decimal())
+    most = max(needed)
     cap, model_cap = run.caps
-    of_run = cap is not None and sum(spent.values()) >= cap
+    of_run = cap is not None and spent >= cap
     reached = cap if of_run else model_cap
     options: list[str] = []
     if cap is not None and total >= cap:

@@ -227,23 +227,23 @@ def _degrees_of_freedom(strata: Sequence[ClusterSums], cluster: Ints, undefined:
     known: dict[bytes, float] = {}  # pairs of a comparison often have clusters of the same sizes
     df = np.ones(len(undefined))
     for row in np.flatnonzero(~undefined).tolist():
-        key = b"".join(s.samples[row].tobytes() + s.weight[row].tobytes() for s in strata)
+        shapes = [(stratum.samples[row], stratum.weight[row]) for stratum in strata]
+        key = b"".join(samples.tobytes() + weight.tobytes() for samples, weight in shapes)
         if key not in known:
-            shares, weights = np.zeros((len(strata), len(cluster))), []
-            for place, stratum in enumerate(strata):
-                shares[place, columns[place]] = stratum.samples[row] / stratum.n[row]
-                weights.append((stratum.weight[row], stratum.n[row]))
-            known[key] = _satterthwaite(shares, np.array(weights))
+            samples_of_cluster = np.zeros((len(strata), len(cluster)))
+            for place, (samples, _) in enumerate(shapes):
+                samples_of_cluster[place, columns[place]] = samples
+            weights = np.array([weight for _, weight in shapes])
+            known[key] = _satterthwaite(samples_of_cluster, weights)
         df[row] = known[key]
     return df
 
 
-def _satterthwaite(shares: Floats, weights: Floats) -> float:
-    """Return the degrees of freedom from the shares of clusters (columns) in strata (rows).
-
-    `weights` has the weight and the samples of each stratum.
-    """
-    weight, n = weights[:, :1], weights[:, 1:]
+def _satterthwaite(samples: Floats, weights: Floats) -> float:
+    """Return the degrees of freedom from the samples of clusters (columns) in strata (rows)."""
+    weight = weights[:, None]
+    n = samples.sum(axis=1, keepdims=True)
+    shares = samples / n
     diagonal = (weight**2 * shares / n).sum(axis=0)
     trace = math.fsum(diagonal)
     if not trace:  # both rates of a product are 0, so nothing varies to first order

@@ -164,8 +164,10 @@ class SampledMean:
 
     def __init__(self, strata: Iterable[Sequence[Observation]]) -> None:
         groups = list(strata)
-        self._strata = [_Stratum.of(seen, 1 / len(groups)) for seen in groups]
-        self.value = math.fsum(stratum.mean for stratum in self._strata) / len(groups)
+        share = 1 / len(groups)
+        self._strata = [_Stratum.of(seen, share) for seen in groups]
+        means = [stratum.mean for stratum in self._strata]
+        self.value = math.fsum(means) / len(groups)
         self.samples = sum(stratum.samples for stratum in self._strata)
 
     @cached_property

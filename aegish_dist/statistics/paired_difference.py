@@ -4,6 +4,7 @@ The value of a sample is an integer of 2^-40, so no sum of values depends on the
 are compared at once: arrays have a row for each pair and a column for each sample.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Generic, TypeVar
@@ -113,9 +114,13 @@ class PairedStratum:
 
     def large_clusters(self, pair: int, names: Sequence[str]) -> dict[str, float]:
         """Return the clusters with a large part of the samples of a pair, and that share."""
-        samples, of_cluster = int(self.samples[pair]), self.samples_of_cluster[pair]
-        large = np.flatnonzero(of_cluster > max(1, LARGE_CLUSTER * samples))
-        return {names[self.cluster[each]]: of_cluster[each] / samples for each in large}
+        samples = int(self.samples[pair])
+        of_cluster = self.samples_of_cluster[pair]
+        large = {}
+        for place in np.flatnonzero(of_cluster > max(1, LARGE_CLUSTER * samples)).tolist():
+            name = names[int(self.cluster[place])]
+            large[name] = float(of_cluster[place] / samples)
+        return large
 
     def differences(self, weight_a: Floats, weight_b: Floats) -> ClusterSums:
         """Return the sums of `weight_b b - weight_a a` by cluster."""
@@ -126,12 +131,15 @@ class PairedStratum:
 
     def variance(self, weight_a: Floats, weight_b: Floats) -> Floats:
         """Return the variance of the mean of `weight_b b - weight_a a`; NaN for one sample."""
-        a, b = self.means
-        mean = weight_b * b - weight_a * a
-        values = (weight_b[:, None] * self.b - weight_a[:, None] * self.a) / UNIT
-        squares = np.where(self.both, (values - mean[:, None]) ** 2, 0.0)
+        mean_a, mean_b = self.means
+        mean = weight_b * mean_b - weight_a * mean_a
+        of_a = weight_a[:, None] * self.a
+        of_b = weight_b[:, None] * self.b
+        residuals = (of_b - of_a) / UNIT - mean[:, None]
+        squares = fsum_rows(np.where(self.both, residuals**2, 0.0))
         n = self.samples
-        return np.where(n > 1, fsum_rows(squares) / np.maximum(1, n * (n - 1)), np.nan)
+        freedom = np.maximum(1, n * (n - 1))
+        return np.where(n > 1, squares / freedom, np.nan)
 
 
 _Term = tuple[PairedStratum, Floats, Floats]  # samples of a label, weights of both sides' means
@@ -267,12 +275,14 @@ class PairedScores(Generic[Key]):
 
     def _parts(self, pairs: Sequence[tuple[Key, Key]]) -> Iterator[tuple[slice, Ints, Ints]]:
         """Yield pairs in groups, with the values of their sides."""
-        size = max(1, MOST_CELLS // max(1, len(self._samples)))
+        samples = max(1, len(self._samples))
+        size = max(1, MOST_CELLS // samples)
         for start in range(0, len(pairs), size):
             part = slice(start, start + size)
-            a = np.stack([self._values[first] for first, _ in pairs[part]])
-            b = np.stack([self._values[second] for _, second in pairs[part]])
-            yield part, a, b
+            sides_a, sides_b = zip(*pairs[part], strict=True)
+            values_a = np.stack([self._values[side] for side in sides_a])
+            values_b = np.stack([self._values[side] for side in sides_b])
+            yield part, values_a, values_b
 
     def _compared(self, a: Ints, b: Ints, *, by_category: bool) -> Iterator[Comparison]:
         malicious, harmless = (PairedStratum(stratum, a, b) for stratum in self._labels)
@@ -333,9 +343,12 @@ def _adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
 
 
 def _adjusted_by_name(pairs: Sequence[Mapping[str, Difference]]) -> list[dict[str, Difference]]:
+    by_name: defaultdict[str, dict[int, Difference]] = defaultdict(dict)
+    for place, pair in enumerate(pairs):
+        for name, difference in pair.items():
+            by_name[name][place] = difference
     result = [dict(pair) for pair in pairs]
-    for name in set[str]().union(*pairs):
-        with_it = {place: pair[name] for place, pair in enumerate(pairs) if name in pair}
-        for place, found in holm_adjusted(with_it).items():
-            result[place][name] = found
+    for name, differences in by_name.items():
+        for place, adjusted in holm_adjusted(differences).items():
+            result[place][name] = adjusted
     return result

@@ -127,7 +127,7 @@ class _Data:
     """The decisions that all guards have scored, and the columns of the guards over them."""
 
     def __init__(self, guards: Guards, rule: ScoringRule, needs: Requirements, seed: int) -> None:
-        scored = np.logical_and.reduce([guard.scored for guard in guards.guards])
+        scored = np.all([guard.scored for guard in guards.guards], axis=0)
         self.needs = needs
         self.composite = rule.composite
         self.scored = scored
@@ -178,10 +178,14 @@ class _Data:
         return 10_000 * mean, float(every[enough])
 
     def candidate(self, point: _Point, stages: _Stages) -> Candidate:
-        misses, stops, *price = point
-        cost, p95 = (each if math.isfinite(each) else None for each in price)
-        rates = misses / self.dangerous, stops / self.harmless
-        return Candidate(Policy("found", 1, stages), *rates, cost, p95)
+        misses, stops, cost, p95 = point
+        return Candidate(
+            policy=Policy("found", 1, stages),
+            miss_rate=misses / self.dangerous,
+            stop_rate=stops / self.harmless,
+            cost_per_10000=cost if math.isfinite(cost) else None,
+            p95_ms=p95 if math.isfinite(p95) else None,
+        )
 
     def by_sample(self, decisions: Bools) -> Bools:
         """Return decisions as an array of samples x epochs."""
@@ -304,12 +308,14 @@ def _escalations(data: _Data) -> Iterator[_Family]:
 
 def _escalations_of(data: _Data, first: _Column, second: _Column) -> Iterator[_Family]:
     places = _even(len(second.thresholds), CUTS)
-    cuts: list[tuple[float, ...]] = [(), *((second.thresholds[place],) for place in places)]
+    cuts: list[tuple[float, ...]] = [()]  # as the guard stands, then with each threshold
+    cuts += [(second.thresholds[place],) for place in places]
     answers = np.concatenate([second.stands[None], second.stopped_from(places)])
     all_asking = list(_asking(first))
-    stopped = data.count(np.stack([asking.stops for asking in all_asking]))
-    stopped_second = data.count_both(np.stack([asking.asks for asking in all_asking]), answers)
-    for asking, own, of_second in zip(all_asking, stopped, stopped_second, strict=True):
+    stops_itself = np.stack([asking.stops for asking in all_asking])
+    asks = np.stack([asking.asks for asking in all_asking])
+    counts = data.count(stops_itself), data.count_both(asks, answers)
+    for asking, own, of_second in zip(all_asking, *counts, strict=True):
         cost = first.cost + np.where(asking.asks, second.cost, 0.0)
         latency = first.latency + np.where(asking.asks, second.latency, 0.0)
 
@@ -326,10 +332,11 @@ def _asking(first: _Column) -> Iterator[_Asking]:
     """Yield when a guard may ask."""
     places = _even(len(first.thresholds), EDGES)
     for low, high in combinations(places, 2):
-        edges = first.thresholds[low], first.thresholds[high]
-        if edges[1] not in first.suspicion:  # has a number below it: a range holds its ends
+        lower, upper = first.thresholds[low], first.thresholds[high]
+        if upper not in first.suspicion:  # has a number below it: a range holds its ends
             stops, reaches = first.stopped_from([high, low])
-            yield _Asking(edges, Stage((first.name,), edges[1:]), stops, reaches & ~stops)
+            stage = Stage((first.name,), (upper,))
+            yield _Asking((lower, upper), stage, stops, reaches & ~stops)
     stops = first.stands & ~first.warns
     yield _Asking(When.WARN, Stage((first.name,)), stops, first.warns)
 
@@ -338,25 +345,36 @@ class _Contest:
     """The best system of each training set: of all decisions, without a fold, and without two."""
 
     def __init__(self, data: _Data) -> None:
-        self._data, self._criterion = data, data.needs.criterion
-        held_out = list(chain.from_iterable(combinations(data.folds, size) for size in range(3)))
+        self._data = data
+        self._criterion = data.needs.criterion
+        held_out: list[tuple[int, ...]] = []
+        for size in range(3):
+            held_out += combinations(data.folds, size)
         self._places = {held: place for place, held in enumerate(held_out)}
-        kept = [[fold not in held for held in held_out] for fold in data.folds]
-        self._kept = np.array(kept, np.int64)  # folds x training sets
+        # Folds x training sets: whether a fold is in a set.
+        self._kept = np.ones((len(data.folds), len(held_out)), np.int64)
+        for place, held in enumerate(held_out):
+            self._kept[list(held), place] = 0
         self._dangerous, self._harmless = data.sizes @ self._kept
         self._keys = [(-math.inf, 0.0)] * len(held_out)
         self._best: list[tuple[_Stages, Bools, _Price] | None] = [None] * len(held_out)
 
     def enter(self, family: _Family) -> None:
         """Let systems take part that keep to the requirements; of equals the first stays best."""
-        criterion, needs = self._criterion, self._data.needs
+        criterion = self._criterion
+        needs = self._data.needs
         cost, p95 = family.price
         if cost > needs.max_cost_per_10000 or p95 > needs.max_p95_ms:
             return
-        hits, alarms = family.counts[:, 0] @ self._kept, family.counts[:, 1] @ self._kept
-        merits = criterion.miss * hits * self._harmless - criterion.stop * alarms * self._dangerous
-        # Where stops cost nothing, fewer of them are better; within a family the cost is the same.
-        order = merits if criterion.stop else merits * (len(self._data.rows) + 1) - alarms
+        hits = family.counts[:, 0] @ self._kept
+        alarms = family.counts[:, 1] @ self._kept
+        of_hits = criterion.miss * hits * self._harmless
+        of_alarms = criterion.stop * alarms * self._dangerous
+        merits = of_hits - of_alarms
+        order = merits
+        if not criterion.stop:
+            # Stops cost nothing, yet fewer are better; within a family the cost is the same.
+            order = merits * (len(self._data.rows) + 1) - alarms
         allowed = alarms / np.maximum(1, self._harmless) <= criterion.max_fpr
         lowest = np.iinfo(np.int64).min
         best = np.where(allowed, order, lowest).argmax(axis=0)
@@ -364,8 +382,9 @@ class _Contest:
             second = -cost if criterion.stop else -int(alarms[system, place])
             key = (int(merits[system, place]), second)
             if allowed[system, place] and key > self._keys[place]:
+                stages = family.stages(system)
                 self._keys[place] = key
-                self._best[place] = (family.stages(system), family.stops(system), family.price)
+                self._best[place] = (stages, family.stops(system), family.price)
 
     @property
     def best(self) -> Candidate | None:
@@ -394,12 +413,13 @@ class _Contest:
     def merit(self, *held_out: int) -> int:
         """Return an integer that orders contests as their scores out of fold do."""
         stopped = self._data.count(self.out_of_fold(*held_out)[None])[0]
-        hits, alarms = int(stopped[0].sum()), int(stopped[1].sum())
+        hits, alarms = stopped.sum(axis=1).tolist()
         place = self._places[held_out]
-        dangerous, harmless = int(self._dangerous[place]), int(self._harmless[place])
+        dangerous = int(self._dangerous[place])
+        harmless = int(self._harmless[place])
         if self._data.composite is Composite.PRODUCT:
-            return hits * (harmless - alarms)
-        return hits * harmless - alarms * dangerous
+            return int(hits * (harmless - alarms))
+        return int(hits * harmless - alarms * dangerous)
 
     @cached_property
     def fit(self) -> Fit:
@@ -470,8 +490,15 @@ def _undominated(points: Iterable[_Point]) -> list[_Point]:
 
 
 def _overlap(data: _Data, a: _Column, b: _Column) -> MissOverlap:
-    missed_by_a, missed_by_b = ~a.stands & data.malicious, ~b.stands & data.malicious
-    misses_a, misses_b = int(missed_by_a.sum()), int(missed_by_b.sum())
-    both = int((missed_by_a & missed_by_b).sum())
-    expected = misses_a * misses_b / data.dangerous
-    return MissOverlap(a.name, b.name, misses_a, misses_b, both, expected)
+    missed_by_a = ~a.stands & data.malicious
+    missed_by_b = ~b.stands & data.malicious
+    misses_a = int(missed_by_a.sum())
+    misses_b = int(missed_by_b.sum())
+    return MissOverlap(
+        a=a.name,
+        b=b.name,
+        misses_a=misses_a,
+        misses_b=misses_b,
+        both=int((missed_by_a & missed_by_b).sum()),
+        expected=misses_a * misses_b / data.dangerous,
+    )

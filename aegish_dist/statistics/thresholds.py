@@ -221,9 +221,12 @@ def _order(samples: AskedSamples, clusters: Ints, sizes: Ints, seed: int) -> lis
     def place(number: int) -> tuple[bool, bool, int, str]:
         cluster = int(clusters[number])
         dangerous, harmless = sizes[:, number].tolist()
+        # A cluster without a name is known by the place of its sample.
         key = names[cluster] if cluster < len(names) else cluster - len(names)
         chance = sha256(f"{seed} {key!r}".encode()).hexdigest()
-        return not dangerous, harmless > 0, -harmless - dangerous, chance
+        has_both = harmless > 0
+        size = harmless + dangerous
+        return not dangerous, has_both, -size, chance
 
     return [int(clusters[number]) for number in sorted(range(len(clusters)), key=place)]
 
