@@ -155,6 +155,13 @@ class Cluster:
     def start_worker(self, *options: str) -> "subprocess.Popen[bytes]":
         return self.start(sys.executable, "-m", "celery", "-A", "workers.app", "worker", *options)
 
+    def start_workers(self, number: int, *options: str) -> list["subprocess.Popen[bytes]"]:
+        """Start workers of distinct names, and wait until all of them live."""
+        names = [f"w{place}" for place in range(number)]
+        workers = [self.start_worker("-n", name, *options) for name in names]
+        self.wait_for_workers(number)
+        return workers
+
     def start(self, *command: str) -> "subprocess.Popen[bytes]":
         """Start a process that is killed at the end if it still lives."""
         with self._log.open("ab") as log:

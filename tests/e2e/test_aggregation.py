@@ -41,8 +41,7 @@ def wait_until_making(cluster: Cluster) -> None:
 
 def test_a_complete_run_is_aggregated(cluster: Cluster) -> None:
     """The snapshot is there within seconds, made once by one of the workers, and is shown."""
-    workers = [cluster.start_worker() for _ in range(2)]
-    cluster.wait_for_workers(len(workers))
+    workers = cluster.start_workers(2)
     asked = f"--models {','.join(MODELS)} --dataset harmless --limit 40 --skip-preflight --wait"
 
     submitted = run_json(cluster.env, f"submit {asked}")

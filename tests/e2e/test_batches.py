@@ -21,8 +21,7 @@ def test_live_first_and_the_rest_in_batches(cluster: Cluster) -> None:
     cluster.set(batch_poll_s=0.3)
     cluster.simulator.program = BATCH_SERVER
     cluster.simulator.start(latency="constant:1", scenario='batches.duration = "constant:3"')
-    workers = [cluster.start_worker("--concurrency", "4") for _ in range(2)]
-    cluster.wait_for_workers(2)
+    workers = cluster.start_workers(2, "--concurrency", "4")
     run_id = cluster.submit(*MODELS, limit=LIMIT, options="--batch-after 2s")
 
     wait_until(lambda: live_first(cluster.status(run_id)), "an open batch", DEADLINE_S)

@@ -74,8 +74,7 @@ def test_a_worker_without_a_key_says_so_until_one_has_it(cluster: Cluster, tmp_p
     cluster.env |= {"AEGISH_DIST_CATALOG": str(mine), "LAB_KEY": SECRET}
     with_key = dict(cluster.env)
     del cluster.env["LAB_KEY"]
-    cluster.start_worker()
-    cluster.wait_for_workers(1)
+    cluster.start_workers(1)
     asked = "--models lab/careful,baseline/keyword --dataset harmless --limit 3 --keys-on-workers"
     submitted = run(with_key, f"submit {asked}")
     run_id = submitted.stdout.strip()

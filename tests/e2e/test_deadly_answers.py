@@ -68,13 +68,12 @@ def readings(tmp_path: Path) -> Readings:
 
 
 def commands_of(cluster: Cluster, run_id: str) -> list[str]:
+    commands = (
+        "SELECT command FROM samples JOIN run_datasets USING (dataset_id)"
+        " WHERE run_id = %s ORDER BY key"
+    )
     with cluster.engine.connect() as connection:
-        rows = connection.exec_driver_sql(
-            "SELECT command FROM samples JOIN run_datasets USING (dataset_id)"
-            " WHERE run_id = %s ORDER BY key",
-            (run_id,),
-        )
-        return [row.command for row in rows]
+        return list(connection.exec_driver_sql(commands, (run_id,)).scalars())
 
 
 def begin(cluster: Cluster, readings: Readings, home: Path, number: int, end: str) -> list[str]:
@@ -127,8 +126,7 @@ def test_workers_that_do_not_start_again(
     """Of three workers that run already, one is left: RabbitMQ gives each the message at once."""
     run_id, *deadly = begin(cluster, readings, tmp_path, 1, KILLED)
     run(cluster.env, "pause --run-id", run_id)
-    workers = [cluster.start_worker("--hostname", f"w{number}@h") for number in range(3)]
-    cluster.wait_for_workers(3)
+    workers = cluster.start_workers(3)
     cluster.resume(run_id)
     check(cluster, readings, run_id, *deadly)
     ended = [worker for worker in workers if worker.poll() is not None]

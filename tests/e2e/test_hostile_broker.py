@@ -85,8 +85,7 @@ def test_forged_messages_in_rabbitmq(cluster: Cluster) -> None:
 @pytest.mark.parametrize("cluster", ["redis", "rabbitmq"], indirect=True)
 def test_remote_commands(cluster: Cluster) -> None:
     """A worker answers a ping and obeys nothing else, command or none, and goes on working."""
-    worker = cluster.start_worker()
-    cluster.wait_for_workers(1)
+    (worker,) = cluster.start_workers(1)
     app = cluster.app
     wait_until(lambda: bool(app.control.ping(timeout=0.5)), "an answer", DEADLINE_S)
     for command in REFUSED:

@@ -7,6 +7,7 @@ and leaves processes without an environment. What it found is in its answer.
 import json
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -82,19 +83,9 @@ def assert_nothing_was_reached(listed: dict[str, Any], word: str) -> None:
     answers = {(each["model"], each["outcome"], each["reason"]) for each in listed["verdicts"]}
     assert answers == {("hostile/x", "ALLOW", "nothing"), ("good/x", "BLOCK", None)}
     assert len(listed["verdicts"]) == 10
-    left = [
-        path
-        for path in Path("/proc").glob("[0-9]*/cmdline")
-        if f"{word}-left".encode() in _content(path)
-    ]
-    assert left == []
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            assert f"{word}-left".encode() not in path.read_bytes()
 
 
 ASKED = "submit --models hostile/x,good/x --dataset harmless --limit 5"
@@ -117,8 +108,7 @@ def test_a_hostile_guard_reaches_nothing_of_a_fleet(
     word = os.urandom(8).hex()
     cluster.set(home=home, catalog=catalog(tmp_path, word, home))
     cluster.env["OPENAI_API_KEY"] = KEY + word
-    workers = [cluster.start_worker(f"--hostname={number}@%h") for number in (1, 2)]
-    cluster.wait_for_workers(2)
+    workers = cluster.start_workers(2)
     run_id = run_json(cluster.env, ASKED)["run_id"]
     wait_until(lambda: cluster.status(run_id).ended, "every verdict", DEADLINE_S)
     assert [worker.poll() for worker in workers] == [None, None]

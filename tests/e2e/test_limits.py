@@ -115,18 +115,17 @@ def test_a_cap_over_a_fleet(cluster: Cluster) -> None:
     """Three workers share one budget, and `submit --wait` returns when it is spent."""
     cluster.simulator.start(latency="uniform:0,0.02")
     cluster.simulator.know(DEAR)
-    for number in range(3):
-        cluster.start_worker("-n", f"w{number}")
-    cluster.wait_for_workers(3)
+    cluster.start_workers(3)
     asked = "--models simulated/dear --dataset harmless --epochs 2 --max-cost 1.2 --wait"
     submitted = run_json(cluster.env, f"submit {asked}", code=1)
-    status = cluster.status(submitted["run_id"])
+    run_id = submitted["run_id"]
+    status = cluster.status(run_id)
     assert status.state == "over budget"
     assert status.done == cluster.simulator.calls("dear") == 120
     # Workers that know the old cap notice the new one.
     run(cluster.env, "resume --run-id latest --max-cost 2")
-    wait_until(lambda: cluster.status(submitted["run_id"]).done == 200, "the rest", DEADLINE_S)
-    wait_until(lambda: cluster.status(submitted["run_id"]).state == "over budget", "it", DEADLINE_S)
+    wait_until(lambda: cluster.status(run_id).done == 200, "the rest", DEADLINE_S)
+    wait_until(lambda: cluster.status(run_id).state == "over budget", "it", DEADLINE_S)
     assert cluster.simulator.calls("dear") == 200
 
 
@@ -136,9 +135,7 @@ def test_one_limit_over_workers_on_rabbitmq(cluster: Cluster, redis_url: str) ->
     cluster.simulator.start()
     cluster.simulator.know(SLOW.format("simulated/queued", 600))
     cluster.set(limiter_url=redis_url, concurrency=20)
-    for number in range(2):
-        cluster.start_worker("-n", f"w{number}")
-    cluster.wait_for_workers(2)
+    cluster.start_workers(2)
     run_id = cluster.submit("simulated/queued", "simulated/careful", limit=80)
     cluster.wait_until_complete(run_id)
     answered: dict[str, list[datetime]] = {}

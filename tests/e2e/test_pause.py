@@ -42,8 +42,7 @@ def test_a_pause_with_a_kill_loses_nothing_and_pays_for_nothing_twice(cluster: C
     learn of while they know the run, is asked once.
     """
     cluster.simulator.start(latency=LATENCY)
-    workers = [cluster.start_worker(*CALLS) for _ in range(2)]
-    cluster.wait_for_workers(2)
+    workers = cluster.start_workers(2, *CALLS)
     run_id = cluster.submit(MODEL, limit=LIMIT)
     cluster.wait_for_calls(45)
 
@@ -67,8 +66,7 @@ def test_a_pause_with_a_kill_loses_nothing_and_pays_for_nothing_twice(cluster: C
 def test_a_cancelled_run_on_rabbitmq(cluster: Cluster) -> None:
     """Its messages are dropped, its calls in flight are stored, and it can be resumed."""
     cluster.simulator.start(latency=LATENCY)
-    cluster.start_worker(*CALLS)
-    cluster.wait_for_workers(1)
+    cluster.start_workers(1, *CALLS)
     run_id = cluster.submit(MODEL, LIMITED, limit=60)
     cluster.wait_for_calls(25)
     hold(cluster.env, cluster.simulator, run_id, RunPause.CANCELLED)

@@ -59,6 +59,12 @@ def filled(engine: Engine) -> Engine:
     return engine
 
 
+@pytest.fixture
+def reader(aegish: CommandLine, filled: Engine) -> CommandLine:
+    """The command line on the store that is filled."""
+    return aegish
+
+
 def listed(aegish: CommandLine, line: str = "", *words: object) -> list[dict[str, Any]]:
     document = aegish.ok(f"verdicts list --json {line}", *words).json
     assert document["more"] == 0
@@ -72,9 +78,8 @@ def places(rows: Iterable[Mapping[str, Any]]) -> str:
     )
 
 
-@pytest.mark.usefixtures("filled")
-def test_the_list_is_whole_and_in_order(aegish: CommandLine) -> None:
-    rows = listed(aegish)
+def test_the_list_is_whole_and_in_order(reader: CommandLine) -> None:
+    rows = listed(reader)
     assert places(rows[:6]) == (
         "tar a BLOCK, tar b ALLOW, tar c WARN, curl a ALLOW, curl b ALLOW, curl c FORMAT_ERROR"
     )
@@ -109,11 +114,10 @@ CONDITIONS = """
 """
 
 
-@pytest.mark.usefixtures("filled")
-def test_conditions_combine(aegish: CommandLine) -> None:
+def test_conditions_combine(reader: CommandLine) -> None:
     for condition in CONDITIONS.strip().splitlines():
         options, _, expected = condition.partition(":")
-        assert (options, places(listed(aegish, options))) == (options, expected.strip())
+        assert (options, places(listed(reader, options))) == (options, expected.strip())
 
 
 @pytest.mark.parametrize("verdicts", [1, 2_000])
@@ -158,38 +162,36 @@ def test_limits(
     assert aegish.ok("verdicts list --limit", 15).err == ""
 
 
-@pytest.mark.usefixtures("filled")
-def test_formats(aegish: CommandLine, tmp_path: Path) -> None:
-    rows = listed(aegish)
+def test_formats(reader: CommandLine, tmp_path: Path) -> None:
+    rows = listed(reader)
     path = tmp_path / "list.csv"
-    done = aegish.ok("verdicts list -o", path)
+    done = reader.ok("verdicts list -o", path)
     assert (done.out, done.err) == ("", f"15 verdicts written to {path}\n")
-    printed = aegish.ok("verdicts list --format csv")
+    printed = reader.ok("verdicts list --format csv")
     assert printed.out.splitlines()[1:] == path.read_text().splitlines()[1:]
     cells = printed.rows
     assert places(cells) == places(rows)
     assert [cells[0]["correct"], cells[8]["correct"]] == ["true", ""]
     assert {(c["scoring"], c["scoring_version"]) for c in cells} == {("aegish-5.3", "1")}
     path = tmp_path / "list.json"
-    aegish.ok("verdicts list -o", path)
-    assert json.loads(path.read_text()) == aegish.ok("verdicts list --json").json
+    reader.ok("verdicts list -o", path)
+    assert json.loads(path.read_text()) == reader.ok("verdicts list --json").json
 
 
 def cells(line: str) -> list[str]:
     return re.split(r"\s{3,}", line.strip())
 
 
-@pytest.mark.usefixtures("filled")
 def test_a_table_has_a_row_for_each_command(
-    aegish: CommandLine, monkeypatch: pytest.MonkeyPatch
+    reader: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "140")
-    heading, _, first, *_, last = aegish.ok("verdicts list --wrong").out.splitlines()
+    heading, _, first, *_, last = reader.ok("verdicts list --wrong").out.splitlines()
     assert cells(heading) == ["Command", "Label", "Wrong", "Sample"]
     said = "ALLOW: test/b; WARN: test/c"
     assert cells(first) == [TAR.command, "malicious shell", said, TAR.sample_id[:8]]
     assert cells(last)[:3] == ["du -sh .", "harmless", "TIMEOUT_ERROR: test/c"]
-    done = aegish.ok("verdicts list --limit", 1)
+    done = reader.ok("verdicts list --limit", 1)
     said = "BLOCK (correct): test/a; ALLOW (wrong): test/b; WARN (wrong): test/c"
     assert said.replace(" ", "") in done.out.replace(" ", "").replace("\n", "")
     assert done.err.startswith("12 more verdicts about further commands; ")
@@ -214,7 +216,6 @@ def test_a_table_fits_its_width(
     assert shown.count("(2") == 3 * len(models)
 
 
-@pytest.mark.usefixtures("filled")
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
@@ -226,16 +227,15 @@ def test_a_table_fits_its_width(
         ("--outcome TOKEN_LIMIT", "'TOKEN_LIMIT' is no outcome under aegish-5.3: "),
     ],
 )
-def test_names_that_are_not_there(aegish: CommandLine, options: str, problem: str) -> None:
+def test_names_that_are_not_there(reader: CommandLine, options: str, problem: str) -> None:
     for form in ("table", "json", "csv"):
-        assert problem in aegish.refused(f"verdicts list {options} --format {form}")
+        assert problem in reader.refused(f"verdicts list {options} --format {form}")
 
 
-@pytest.mark.usefixtures("filled")
-def test_nothing_meets_the_conditions(aegish: CommandLine) -> None:
-    done = aegish.ok("verdicts list --text 'nothing like this'")
+def test_nothing_meets_the_conditions(reader: CommandLine) -> None:
+    done = reader.ok("verdicts list --text 'nothing like this'")
     assert (done.out, done.err) == ("", "no verdict meets these conditions\n")
-    done = aegish.ok("verdicts list --text 'nothing like this' --json")
+    done = reader.ok("verdicts list --text 'nothing like this' --json")
     assert (done.json["verdicts"], done.json["more"]) == ([], 0)
 
 
@@ -278,22 +278,21 @@ OVERLAID = [True, False, False, None, None, None, False, True, None]
 """Whether each model is right about `tar`, about `curl` and about `ls`."""
 
 
-@pytest.mark.usefixtures("filled")
-def test_an_overlay(aegish: CommandLine) -> None:
+def test_an_overlay(reader: CommandLine) -> None:
     """It changes labels before anything is judged or chosen; the excluded sample is unscored."""
     listed_so = f"--overlay '{OVERLAY}' --dataset commands"
-    rows = listed(aegish, listed_so)
+    rows = listed(reader, listed_so)
     assert [row["correct"] for row in rows] == OVERLAID
     assert [row["category"] for row in rows[6:]] == ["file-read"] * 3
-    assert len(listed(aegish, f"{listed_so} --target malicious")) == 9
-    missed = listed(aegish, f"{listed_so} --missed-by test/a --correct --models test/b")
+    assert len(listed(reader, f"{listed_so} --target malicious")) == 9
+    missed = listed(reader, f"{listed_so} --missed-by test/a --correct --models test/b")
     assert places(missed) == "ls b BLOCK"
-    shown = aegish.ok("verdicts show --json --overlay", OVERLAY, LS.command).json
+    shown = reader.ok("verdicts show --json --overlay", OVERLAY, LS.command).json
     assert (shown["sample"]["target"], shown["sample"]["category"]) == ("malicious", "file-read")
     assert [each["correct"] for each in shown["verdicts"]] == OVERLAID[6:]
-    shown = aegish.ok("verdicts show --json --overlay", OVERLAY, CURL.command).json
+    shown = reader.ok("verdicts show --json --overlay", OVERLAY, CURL.command).json
     assert [each["correct"] for each in shown["verdicts"]] == OVERLAID[3:6]
-    exported = aegish.ok("verdicts export --run-id latest --correct all --overlay", OVERLAY)
+    exported = reader.ok("verdicts export --run-id latest --correct all --overlay", OVERLAY)
     lines = [each for each in exported.lines if each["dataset"] == "commands"]
     found = {(each["command"], each["model"]): each["correct_aegish-5.3"] for each in lines}
     assert [found[row["command"], row["model"]] for row in rows] == OVERLAID

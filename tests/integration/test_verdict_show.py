@@ -32,22 +32,21 @@ FAILED = Verdict(Outcome.API_ERROR, None, ErrorClass.RATE_LIMIT, attempts=1, cal
 
 
 @pytest.fixture
-def filled(engine: Engine) -> Engine:
-    """A run of two models; of one item there are two generations."""
+def reader(aegish: CommandLine, engine: Engine) -> CommandLine:
+    """The command line on a run of two models; of one item there are two generations."""
     stored = stored_run(engine, models=("test/a", "test/b"), epochs=2)
     item = stored.item
     answer(engine, stored, {item(TAR, model="test/b", epoch=2): WHOLE})
     answer(engine, stored, {item(TAR): FAILED, item(LS): ALLOWED})
     answer(engine, stored, {item(TAR, generation=1): BLOCKED})
-    return engine
+    return aegish
 
 
-@pytest.mark.usefixtures("filled")
-def test_everything_that_is_stored_is_shown(aegish: CommandLine) -> None:
-    document = aegish.ok("verdicts show", TAR.sample_id, "--json").json
+def test_everything_that_is_stored_is_shown(reader: CommandLine) -> None:
+    document = reader.ok("verdicts show", TAR.sample_id, "--json").json
     shown = document_of("verdicts_shown.json")
     assert {name: document[name] for name in shown} == shown
-    out = aegish.ok("verdicts show", TAR.sample_id).out
+    out = reader.ok("verdicts show", TAR.sample_id).out
     for word in (
         "test/b, epoch 2: ALLOW, wrong under aegish-5.3",
         "1,400 in",
@@ -69,7 +68,6 @@ def test_everything_that_is_stored_is_shown(aegish: CommandLine) -> None:
         assert word in out
 
 
-@pytest.mark.usefixtures("filled")
 @pytest.mark.parametrize(
     ("name", "sample"),
     [
@@ -80,11 +78,10 @@ def test_everything_that_is_stored_is_shown(aegish: CommandLine) -> None:
         ("http://", CURL),
     ],
 )
-def test_a_sample_is_found(aegish: CommandLine, name: str, sample: Sample) -> None:
-    assert aegish.ok("verdicts show", name, "--json").json["sample"]["command"] == sample.command
+def test_a_sample_is_found(reader: CommandLine, name: str, sample: Sample) -> None:
+    assert reader.ok("verdicts show", name, "--json").json["sample"]["command"] == sample.command
 
 
-@pytest.mark.usefixtures("filled")
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
@@ -96,8 +93,8 @@ def test_a_sample_is_found(aegish: CommandLine, name: str, sample: Sample) -> No
         (f"{TAR.sample_id} --dataset none", "has no dataset 'none': it has commands"),
     ],
 )
-def test_what_cannot_be_found(aegish: CommandLine, options: str, problem: str) -> None:
-    assert problem in aegish.refused(f"verdicts show {options}")
+def test_what_cannot_be_found(reader: CommandLine, options: str, problem: str) -> None:
+    assert problem in reader.refused(f"verdicts show {options}")
 
 
 def test_the_same_command_in_two_datasets(aegish: CommandLine, engine: Engine) -> None:
