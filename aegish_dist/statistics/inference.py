@@ -114,6 +114,12 @@ def fsum_rows(values: Floats) -> Floats:
     return np.array([math.fsum(row) for row in values.tolist()])
 
 
+def sums_by_place(place: Ints, parts: Floats) -> Floats:
+    """Add up the parts of each place, the smallest first, in whatever order they come."""
+    order = np.lexsort((parts, place))
+    return np.bincount(place[order], weights=parts[order]).astype(float)
+
+
 def or_none(value: float) -> float | None:
     """Return a number of an array; None for NaN, which stands for undefined there."""
     return None if math.isnan(value) else float(value)

@@ -28,6 +28,7 @@ from aegish_dist.statistics.inference import (
     clusters_of_any,
     or_none,
     paired_test,
+    sums_by_place,
 )
 from aegish_dist.statistics.means import (
     SampledMean,
@@ -95,7 +96,7 @@ def _sums(cluster: Ints, parts: Floats) -> ClusterSums:
     """Add up by cluster what decisions add."""
     numbers, place = np.unique(cluster, return_inverse=True)
     samples = np.bincount(place)
-    totals = np.bincount(place, weights=parts).astype(float)
+    totals = sums_by_place(place, parts)
     return ClusterSums(numbers, samples[None], totals[None], np.ones(1))
 
 

@@ -20,6 +20,7 @@ from aegish_dist.core.columns import AskedSamples, Bools, Floats, Ints
 from aegish_dist.core.metric import BALANCED_ACCURACY, Criterion, Difference, Estimate, FittedGuard
 from aegish_dist.opinions.scoring import Composite
 from aegish_dist.statistics.distributions import holm_adjusted
+from aegish_dist.statistics.inference import sums_by_place
 from aegish_dist.statistics.means import SampledMean, estimate, observed, score
 from aegish_dist.statistics.paired_difference import PairedScores, values_of
 from aegish_dist.statistics.rates import Z_95, mover, numbers_of, scaled
@@ -172,7 +173,7 @@ class FoldedDecisions:
         )
         moved = np.where(among, judged.right - judged.right_in_sample, 0)
         parts = weight * moved / np.maximum(1, judged.scored * of_label)
-        return np.bincount(self._samples.cluster, weights=parts).astype(float)
+        return sums_by_place(self._samples.cluster, parts)
 
     def differences(
         self, guards: Mapping[str, Fit], pairs: Iterable[tuple[str, str]] | None = None
