@@ -119,10 +119,9 @@ def report_data(
                 session, run_id, [spec.id for spec in run.models], stretch_s
             )
     known = snapshot.opinion if is_current else None
-    asked, guards = {*parts}, None
-    if snapshot.verdicts > MOST_FITTED and ReportPart.ADVICE in parts:  # no curve unasked
-        asked -= {ReportPart.ADVICE, ReportPart.GUARDS}
-    if known and (bounds or opinion.policies or asked & _OF_VERDICTS):
+    advised = snapshot_id is None and ReportPart.ADVICE in parts
+    guards = None
+    if known and (bounds or opinion.policies or _take_verdicts(parts, snapshot, advised=advised)):
         known = replace(known, policies=opinion.policies)
         with suppress(ReportError):
             guards = _guards(engine, run_id, known, commands=bool(bounds))
@@ -140,7 +139,6 @@ def report_data(
     scores = None
     if known and ReportPart.SCORES in parts:
         scores = _scores(engine, run_id, known, guards=guards)
-    advised = snapshot_id is None and ReportPart.ADVICE in parts
     fitted = None
     if advised and shown.opinion and not _is_too_much(run, snapshot):
         chosen: dict[str, Any] = {"known": shown, "guards": guards}
@@ -173,6 +171,16 @@ def report_data(
         answered=answered,
         is_current=is_current,
     )
+
+
+def _take_verdicts(parts: Collection[ReportPart], snapshot: Snapshot, *, advised: bool) -> bool:
+    """Return whether parts of a report take the verdicts, beside the numbers of the snapshot."""
+    taking = _OF_VERDICTS.intersection(parts)
+    if snapshot.verdicts > MOST_FITTED and ReportPart.ADVICE in parts:
+        taking -= {ReportPart.ADVICE, ReportPart.GUARDS}  # no curve unasked
+    if not advised:
+        taking.discard(ReportPart.ADVICE)
+    return bool(taking)
 
 
 def _comparison(

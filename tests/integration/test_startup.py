@@ -42,18 +42,32 @@ PROGRAM = """if True:
             sys.exit(code)
     print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 """
+WORKER = """if True:
+    import json, pkgutil, sys
+    import workers.__main__
+    for module in pkgutil.iter_modules(workers.__path__, "workers."):
+        __import__(module.name)
+    print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+"""
 DRY_RUN = "submit --models baseline/keyword,openai/gpt-5.1 --limit 3 --dry-run"
 
+COUNTING = {"report", "aggregate"}  # without a snapshot they count verdicts, which takes numpy
 
-def loaded_modules(env: dict[str, str], *commands: str) -> set[str]:
+
+def modules_after(env: dict[str, str], program: str, *words: str) -> set[str]:
+    """Run a program that ends by printing its modules; return them."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps(commands)],
+        [sys.executable, "-c", program, *words],
         env=env,
         capture_output=True,
         text=True,
         check=True,
     )
     return set(json.loads(done.stderr.splitlines()[-1]))
+
+
+def loaded_modules(env: dict[str, str], *commands: str) -> set[str]:
+    return modules_after(env, PROGRAM, json.dumps(commands))
 
 
 def loaded(env: dict[str, str], *commands: str) -> set[str]:
@@ -85,6 +99,7 @@ def test_what_an_everyday_command_loads_of_the_package(
         loaded(env, DRY_RUN)  # has prices remembered
     modules = loaded_modules(env, command)
     assert not {name.partition(".")[0] for name in modules} & HEAVY
+    assert ("numpy" in modules) is (command in COUNTING)
     own = {name for name in modules if name.startswith("aegish_dist")}
     parts = {name.split(".")[1] for name in own if "." in name}
     assert parts & (NEVER | forbidden) == set()
@@ -104,10 +119,10 @@ HELP = [
     ("commands", "forbidden"),
     [
         # The catalog is a file; list prices are remembered from the first time on.
-        (["models list"], HEAVY | STORE),
+        (["models list"], HEAVY | STORE | {"numpy"}),
         (HELP, HEAVY),
         # The program that a worker becomes imports all that again.
-        (["worker --help"], HEAVY | STORE | {"msgspec"}),
+        (["worker --help"], HEAVY | STORE | {"msgspec", "numpy"}),
     ],
     ids=["models", "help", "worker"],
 )
@@ -117,3 +132,17 @@ def test_what_takes_no_store_loads_nothing_of_it(
     if commands is not HELP:
         loaded(env, *commands)
     assert loaded(env, *commands) & forbidden == set()
+
+
+def test_a_report_of_a_stored_snapshot_does_without_numpy(env: dict[str, str]) -> None:
+    """Its run has one guard, so nothing is compared; `report` alone fits a threshold to it."""
+    assert "numpy" in loaded(env, "aggregate")
+    assert "numpy" not in loaded(env, "report --format csv", "report --snapshot 1")
+
+
+def test_a_worker_starts_without_numpy(env: dict[str, str]) -> None:
+    """Whichever of its parts it takes; only an aggregation needs numpy."""
+    env["AEGISH_DIST_BROKER_URL"] = "redis://127.0.0.1:1/0"  # nothing connects to it
+    modules = modules_after(env, WORKER)
+    assert {"workers.tasks", "workers.pool", "workers.aggregations"} <= modules
+    assert "numpy" not in modules
