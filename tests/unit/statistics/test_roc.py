@@ -251,6 +251,26 @@ def test_pairs_stand_on_common_decisions_and_are_adjusted() -> None:
     assert of_all == pytest.approx(alone, abs=1e-9)
 
 
+def test_many_pairs_differ_as_those_compared_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever pairs a group has, those with no decision in common among them."""
+    commands, first = asked(13, 100, 20, binaries=30)
+    guards: dict[str, list[float | None]] = {"a": [*first]}
+    for seed in range(14, 18):
+        guards[str(seed)] = [*asked(seed, 100, 20)[1]]
+    guards["14"][:7] = [None] * 7
+    guards["15"][:50] = [None] * 50
+    guards["16"][50:] = [None] * 50
+    together = roc.auroc_differences(guards_of(commands, **guards))
+    assert together["15", "16"] == Difference(n=0)
+    monkeypatch.setattr(roc, "MOST_CELLS", 3 * len(commands))
+    assert roc.auroc_differences(guards_of(commands, **guards)) == together
+    for a, b in together:
+        [alone] = roc.auroc_differences(
+            guards_of(commands, **{a: guards[a], b: guards[b]})
+        ).values()
+        assert replace(together[a, b], p_adjusted=None) == replace(alone, p_adjusted=None)
+
+
 @pytest.fixture(scope="module")
 def benchmark() -> SimpleNamespace:
     folder = Path(__file__).parents[3] / "benchmarks"
