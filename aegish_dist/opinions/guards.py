@@ -290,9 +290,9 @@ def _ordered(severity: Floats, suspicion: Floats) -> Floats:
     """Return the suspicions where they order the decisions, and else the severities."""
     known = ~np.isnan(severity) & ~np.isnan(suspicion)
     kinds = np.unique(np.stack([suspicion[known], severity[known]], axis=1), axis=0)
-    steps = np.diff(kinds, axis=0)
+    below, above = kinds[:-1], kinds[1:]
     # They order nothing: one suspicion has two outcomes, or a larger one a milder outcome.
-    if (steps[:, 0] == 0).any() or (steps[:, 1] < 0).any():
+    if (above[:, 0] == below[:, 0]).any() or (above[:, 1] < below[:, 1]).any():
         return severity
     return suspicion
 

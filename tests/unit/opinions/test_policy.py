@@ -1,11 +1,13 @@
 """Policies over columns of verdicts: each rule of a stage once, and what holds for any guards."""
 
+import math
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from itertools import pairwise, permutations, product
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -105,6 +107,19 @@ def test_suspicions_that_contradict_the_outcomes_become_their_severity() -> None
     by_threshold = decided(columns, Stage(("A", "B"), (3.0, -0.5))).suspicion
     assert listed(by_threshold) == [0.0, 2.0, 0.0, 0.0]
     assert listed(decided(guards(A="wbe"), A).suspicion) == [1.0, 2.0, 2.0]
+
+
+@pytest.mark.parametrize("end", [1.7e308, math.inf])
+def test_suspicions_at_the_ends_of_the_numbers_are_ordered_like_others(end: float) -> None:
+    columns = guards(A="aAb")
+    (guard,) = columns.guards
+
+    def suspicions(*numbers: float) -> list[float | None]:
+        known = replace(guard, suspicion=np.array(numbers).reshape(guard.suspicion.shape))
+        return listed(decided(replace(columns, guards=[known]), A).suspicion)
+
+    assert suspicions(-end, -end, end) == [-end, -end, end]
+    assert suspicions(end, end, end) == [0.0, 0.0, 2.0]
 
 
 ALLOWED = ("ls", "git diff **", "cat *.md", "head -n ?? *")
