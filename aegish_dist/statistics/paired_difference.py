@@ -31,7 +31,7 @@ from aegish_dist.statistics.inference import (
 UNIT = 1 << 40  # the value of a right answer: fine enough for means over epochs
 UNSCORED = -1
 LARGE_CLUSTER = 0.25  # of a label's samples; beyond, intervals of high rates cover too little
-MOST_CELLS = 4_000_000  # of an array; more pairs than fit are compared one group after another
+MOST_CELLS = 1_000_000  # of an array; more pairs than fit are compared one group after another
 
 Key = TypeVar("Key")
 
