@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -26,6 +27,7 @@ from aegish_dist.statistics.paired_difference import PairedScores, values_of
 from aegish_dist.statistics.rates import Z_95, mover, numbers_of, scaled
 
 FOLDS = 5
+_GREATEST = 2**62  # of what is computed with integers of 64 bits
 
 
 class JudgedSamples(Struct, frozen=True, eq=False):
@@ -238,6 +240,8 @@ class _Weights:
     def __init__(self, suspicion: Floats, malicious: Bools, fold: Ints, epochs: Ints) -> None:
         self._seen, self._place = np.unique(suspicion, return_inverse=True)
         self._malicious, self._fold, self._epochs = malicious, fold, epochs
+        self._numbers_of_epochs: list[int] = np.unique(epochs).tolist()
+        self._whole = math.lcm(*self._numbers_of_epochs)  # the weight of a sample
 
     def best(self, criterion: Criterion, *, without: int | None = None) -> float | None:
         """Return the best threshold of all folds but one; None without samples of either label.
@@ -247,8 +251,9 @@ class _Weights:
         """
         chosen = np.ones(len(self._fold), bool) if without is None else self._fold != without
         # By place in `seen`, what a threshold stops that lies there, in whole numbers of any size.
-        detected = self._from(chosen & self._malicious)
-        stopped = self._from(chosen & ~self._malicious)
+        kind = self._kind_of_integers(criterion)
+        detected = self._from(chosen & self._malicious, kind)
+        stopped = self._from(chosen & ~self._malicious, kind)
         dangerous, harmless = detected[0], stopped[0]
         if not (harmless and dangerous):
             return None
@@ -262,15 +267,19 @@ class _Weights:
             return math.inf if len(below) else -math.inf
         return halfway(float(self._seen[below[-1]]), float(self._seen[cut]))
 
-    def _from(self, chosen: Bools) -> NDArray[np.object_]:
+    def _kind_of_integers(self, criterion: Criterion) -> type:
+        """Return int64 where all merits fit in; Python's integers take ten times as much memory."""
+        weight = self._whole * len(self._fold)  # of all decisions, at most
+        greatest = max(1, criterion.miss, criterion.stop) * weight**2
+        return np.int64 if greatest < _GREATEST else object
+
+    def _from(self, chosen: Bools, kind: type) -> NDArray[Any]:
         """Return the weight from each place in `seen` on; 0 beyond the last."""
-        numbers_of_epochs = np.unique(self._epochs).tolist()
-        whole = math.lcm(*numbers_of_epochs)
-        weights = np.zeros(len(self._seen) + 1, object)
-        for epochs in numbers_of_epochs:
+        weights: NDArray[Any] = np.zeros(len(self._seen) + 1, kind)
+        for epochs in self._numbers_of_epochs:
             places = self._place[chosen & (self._epochs == epochs)]
             decisions = np.bincount(places, minlength=len(weights))
-            weights += decisions.astype(object) * (whole // epochs)
+            weights += decisions.astype(kind) * (self._whole // epochs)
         return np.cumsum(weights[::-1])[::-1]
 
 
