@@ -22,7 +22,8 @@ class RocCurve(Struct, frozen=True, eq=False):
     @property
     def points(self) -> list[tuple[float, float]]:
         """False positive and detection rate in per cent, from the highest threshold on."""
-        return [(100 * fpr, 100 * detection) for detection, fpr in self.scores.rates]
+        found, fprs = self.scores.rates
+        return list(zip((100 * fprs).tolist(), (100 * found).tolist(), strict=True))
 
     def detection_at(self, max_fpr: float) -> Estimate:
         """Estimate the detection rate at a false positive rate of at most `max_fpr`."""

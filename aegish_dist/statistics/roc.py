@@ -78,10 +78,10 @@ class ScoredDecisions:
         return len(self.dangerous) > 0 and len(self.harmless) > 0
 
     @property
-    def rates(self) -> list[tuple[float, float]]:
-        """Detection and false positive rate in the first 0, 1, 2 … levels."""
+    def rates(self) -> tuple[Floats, Floats]:
+        """Detection and false positive rates in the first 0, 1, 2 … levels."""
         found, flagged = (number / number[-1] for number in self.stopped)
-        return list(zip(found.tolist(), flagged.tolist(), strict=True))
+        return found, flagged
 
 
 def _stopped(scores: ScoredDecisions, side: _Side, levels: int) -> SampledMean:
@@ -242,18 +242,18 @@ def detection_at(scores: ScoredDecisions, max_fpr: float) -> OperatingPoint | No
     """
     if not scores.has_both_labels:
         return None
-    rates = scores.rates
-    best = sum(fpr <= max_fpr * (1 + 1e-12) for _, fpr in rates) - 1
+    found, fprs = scores.rates
+    best = int((fprs <= max_fpr * (1 + 1e-12)).sum()) - 1
     detected, flagged = (_stopped(scores, side, best) for side in scores.sides)
     of_harmless, rate = flagged.effective_samples, rate_of(detected)
     ends = [
-        wilson(rates[place][0], detected.effective_samples, math.sqrt(_CUT**2 - z**2))
-        for place, z in _plausible(rates, best, of_harmless, max_fpr)
+        wilson(float(found[place]), detected.effective_samples, math.sqrt(_CUT**2 - z**2))
+        for place, z in _plausible(fprs, best, of_harmless, max_fpr)
     ]
     detection = replace(
         rate,
         stderr=None,
-        stderr_clustered=_stderr_at(rates, rate.stderr_clustered, of_harmless, max_fpr),
+        stderr_clustered=_stderr_at(scores, rate.stderr_clustered, of_harmless, max_fpr),
         ci_low=min(end.low for end in ends),
         ci_high=max(end.high for end in ends),
     )
@@ -261,14 +261,12 @@ def detection_at(scores: ScoredDecisions, max_fpr: float) -> OperatingPoint | No
     return OperatingPoint(max_fpr, threshold, detection, rate_of(flagged))
 
 
-def _plausible(
-    rates: Sequence[tuple[float, float]], best: int, n: float, max_fpr: float
-) -> Iterator[tuple[int, float]]:
+def _plausible(fprs: Floats, best: int, n: float, max_fpr: float) -> Iterator[tuple[int, float]]:
     """Yield the thresholds that may be right, and by how many standard deviations they are not."""
-    for places in (range(best, -1, -1), range(best + 1, len(rates))):
+    for places in (range(best, -1, -1), range(best + 1, len(fprs))):
         for place in places:
-            following = rates[place + 1][1] if place + 1 < len(rates) else 1.0
-            z = _deviation(rates[place][1], following, n, max_fpr)
+            following = float(fprs[place + 1]) if place + 1 < len(fprs) else 1.0
+            z = _deviation(float(fprs[place]), following, n, max_fpr)
             if z >= _CUT:
                 break
             yield place, z
@@ -291,16 +289,16 @@ def _deviation(fpr: float, following: float, n: float, max_fpr: float) -> float:
 
 
 def _stderr_at(
-    rates: Sequence[tuple[float, float]], stderr: float | None, n: float, max_fpr: float
+    scores: ScoredDecisions, stderr: float | None, n: float, max_fpr: float
 ) -> float | None:
     """Add to the stderr what one standard deviation of the threshold changes."""
     if stderr is None:
         return None
     deviation = math.sqrt(max_fpr * (1 - max_fpr) / n)
-    low, high = (
-        max(found for found, fpr in rates if fpr <= max(0.0, max_fpr + away))
-        for away in (-deviation, deviation)
-    )
+    found, fprs = scores.rates
+    bounds = [max(0.0, max_fpr - deviation), max_fpr + deviation]
+    # Both rates grow from level to level.
+    low, high = found[np.searchsorted(fprs, bounds, "right") - 1].tolist()
     return math.hypot(stderr, (high - low) / 2)
 
 
