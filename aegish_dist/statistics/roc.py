@@ -337,6 +337,7 @@ class _Placements:
         self._placed: dict[tuple[str, bytes], Ints] = {}
 
     def differences(self, pairs: Sequence[tuple[Guard, Guard]]) -> list[Difference]:
+        self._placed.clear()  # those of all groups, where pairs have scored otherwise, fill memory
         both = np.stack([self._scored[a.name] & self._scored[b.name] for a, b in pairs])
         masks = list(zip(pairs, both, strict=True))
         of_a = np.stack([self._values(a.name, mask) for (a, _), mask in masks])
