@@ -14,9 +14,10 @@ from aegish_dist.core.text import JsonObject, did_you_mean, fingerprint_of
 from aegish_dist.errors import OpinionError
 
 if TYPE_CHECKING:
-    from aegish_dist.core.columns import Floats
+    import numpy as np
+    from numpy.typing import NDArray
 
-Rate = TypeVar("Rate", float, "Floats")
+Rate = TypeVar("Rate", float, "NDArray[np.float64]")
 
 
 class Composite(StrEnum):
