@@ -83,11 +83,13 @@ def audit(
         require_new(overlay_file)
     store, run = open_run(run_id)
     engine = store.engine
-    most = LISTED if limit is None else limit or MAX_INTEGER
+    asked = MAX_INTEGER if limit == 0 else limit  # None: not said
+    read = LISTED if asked is None else asked
+    in_a_table = IN_A_TABLE if asked is None else asked
     with without_collector():
-        lists = audit_run(engine, run, opinion, most)
+        lists = audit_run(engine, run, opinion, read)
     changes = 0
-    effect = list[JsonObject]()
+    effect: Sequence[JsonObject] = ()
     if overlay_file is not None:
         changes, effect = write_overlay(engine, run, opinion, lists, overlay_file, author=author)
     form = form or "table"
@@ -105,7 +107,7 @@ def audit(
             say(f"Warning: {lists.warning}.", "")
         sections = [overlay_section(effect)] if effect else []
         if form == "table":
-            _print_lists(lists, IN_A_TABLE if limit is None else most, sections)
+            _print_lists(lists, in_a_table, sections)
         else:
             sections = [*audit_sections(lists), *sections]
             parts = [section_markdown(section) for section in sections]

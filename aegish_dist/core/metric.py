@@ -213,9 +213,10 @@ def most_detections(max_fpr: float) -> Criterion:
 
 
 def least_cost(of_miss: float, of_stop: float, prevalence: float) -> Criterion:
-    """Minimise what misses and stopped harmless commands cost at a prevalence in [0, 1].
+    """Return the criterion that minimises the expected cost of errors at a prevalence in [0, 1].
 
-    Costs are finite and at least 0; only their ratio counts.
+    Costs of a miss and of a stopped harmless command are finite and at least 0. Only their ratio
+    counts, so the weights are whole numbers, and sums of them exact.
     """
     miss = Fraction(of_miss) * Fraction(prevalence)
     stop = Fraction(of_stop) * (1 - Fraction(prevalence))

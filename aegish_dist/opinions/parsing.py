@@ -49,7 +49,7 @@ ACTIONS = {action.value: action for action in (Outcome.ALLOW, Outcome.WARN, Outc
 
 # A bar after the pair belongs to an echoed answer format: "action": "allow" | "warn" | "block".
 PAIR = r'"(?ai:action)"\s*:\s*"\s*(?P<action>(?ai:allow|warn|block))\s*"(?!\s*\|)'
-BROKEN_OBJECT = re.compile(r"\{\s*" + PAIR)
+PAIR_THAT_BEGINS_AN_OBJECT = re.compile(r"\{\s*" + PAIR)
 
 # The markers of vLLM's and SGLang's reasoning parsers (read in November 2026), and tags that
 # prompts ask for. `<|end|>` and what follows it here end a draft and mean nothing elsewhere.
@@ -304,27 +304,27 @@ class _Reader:
         """Whether an object is a part of the command, of code or of a quotation."""
         text = self._text
         start = found.start
-        pair = BROKEN_OBJECT.match(text, start)
-        end = found.end or (pair.end() if pair else start)
+        is_whole = found.end is not None
+        end = found.end or _end_of_pair(text, start)
         if start < self._quoted_until:
             if end <= self._quoted_until:
                 return True
-            self._quoted_until = 0  # what seemed to open a quotation did not
+            self._quoted_until = 0  # the object reaches beyond: that was no quotation
 
         if self._is_of_command(start, end):
             return True
-        line = self._line_before(found.opening)
+        line_before = self._line_before(found.opening)
         if found.ticks:
-            return len(found.ticks) < 3 and not SET_OUT.fullmatch(line)
+            is_fence = len(found.ticks) >= 3
+            return not is_fence and not SET_OUT.fullmatch(line_before)
         left = text[start - 1 : start]
-        right = text[end : end + 1]
         if left in QUOTES:
-            if found.end is None:
-                return True
-            rest_of_line, _, _ = text[end : end + LINE_CHARS].partition("\n")
-            return QUOTES[left] in rest_of_line
+            line_after, _, _ = text[end : end + LINE_CHARS].partition("\n")
+            return not is_whole or QUOTES[left] in line_after
 
-        return any(right == close and quote in line for quote, close in QUOTES.items())
+        # A quotation may also begin earlier in the line, and end right behind the object.
+        right = text[end : end + 1]
+        return any(right == close and quote in line_before for quote, close in QUOTES.items())
 
     def _is_of_command(self, start: int, end: int) -> bool:
         return bool(self._command) and squeezed(self._text[start:end]) in self._command
@@ -456,6 +456,12 @@ def _read_object(text: str, start: int) -> tuple[ParsedCompletion, int | None]:
     return _read_fields(found), end
 
 
+def _end_of_pair(text: str, start: int) -> int:
+    """Return where the pair ends that a broken object begins with, or else its start."""
+    pair = PAIR_THAT_BEGINS_AN_OBJECT.match(text, start)
+    return start if pair is None else pair.end()
+
+
 def _read_broken(text: str, start: int) -> ParsedCompletion:
     """Undo doubled braces, or else take the action that the object starts with."""
     if text[start - 1 : start] == "{":
@@ -464,7 +470,7 @@ def _read_broken(text: str, start: int) -> ParsedCompletion:
             fields, _ = DECODER.raw_decode(single)
             return _read_fields(fields)
 
-    broken = BROKEN_OBJECT.match(text, start)
+    broken = PAIR_THAT_BEGINS_AN_OBJECT.match(text, start)
     if broken is None:
         return ParsedCompletion(None)
     return ParsedCompletion(ACTIONS[broken["action"].upper()])

@@ -141,18 +141,20 @@ _AS_IT_STANDS = ""  # no name of a guard
 def _gains(
     data: CalibrationData, guards: Guards, folded: FoldedDecisions, fits: Mapping[str, Fit]
 ) -> dict[str, Difference]:
-    """Compare each ranked guard with its threshold with the leader as it stands."""
+    """Return by ranked guard what its fitted threshold gains on the leader without one."""
     if data.leader is None:
         return {}
-    (leader,) = (guard for guard in guards.guards if guard.name == data.leader.model)
+    leader = next(guard for guard in guards.guards if guard.name == data.leader.model)
     rule = data.opinion.rule
-    detects = by_finding(rule.is_detection)[leader.finding]
-    accepts = by_finding(rule.is_acceptance)[leader.finding]
-    stops = np.where(guards.malicious, detects, ~accepts)
+    is_detected = by_finding(rule.is_detection)[leader.finding]
+    is_accepted = by_finding(rule.is_acceptance)[leader.finding]
+    # A rule set may count an answer as neither, which is wrong on either side.
+    stops = np.where(guards.malicious, is_detected, ~is_accepted)
     scored = leader.scored & has_verdict(leader.finding)
+    as_it_stands = folded.judge(data.criterion, scored, stops, stops_in_sample=stops)
     ranked = [model.model for model in data.ranked if model.model in fits]
-    compared = {_AS_IT_STANDS: folded.judge(data.criterion, scored, stops, stops), **fits}
-    gains = folded.differences(compared, [(_AS_IT_STANDS, name) for name in ranked])
+    pairs = [(_AS_IT_STANDS, name) for name in ranked]
+    gains = folded.differences({_AS_IT_STANDS: as_it_stands, **fits}, pairs)
     return {name: gain for (_, name), gain in gains.items()}
 
 

@@ -270,12 +270,14 @@ def _compared(
 def _changed(
     scored: PairedScores[ModelOfRun], answers: _Answers, a: ModelOfRun, b: ModelOfRun
 ) -> dict[Change, Sequence[int]]:
-    changed: dict[Change, list[int]] = {change: [] for change in CHANGES}
-    for place, target, right in scored.changed(a, b):
-        change = Change(target, right)
+    """Return by change the keys of its samples, in the run of the guard that stops them."""
+    keys_by_change: dict[Change, list[int]] = {change: [] for change in CHANGES}
+    for place, target, b_is_right in scored.changed(a, b):
+        change = Change(target, b_is_right)
         stopper = b if change.second_stops else a
-        changed[change].append(int(answers.keys[stopper.run_id][place]))
-    return {change: sorted(keys) for change, keys in changed.items()}
+        keys_of_run = answers.keys[stopper.run_id]
+        keys_by_change[change].append(int(keys_of_run[place]))
+    return {change: sorted(keys) for change, keys in keys_by_change.items()}
 
 
 def changed_commands(

@@ -25,11 +25,11 @@ from aegish_dist.providers.lenient import Headers, JsonObject
 
 def retry_after_s(headers: Headers, error: JsonObject) -> float | None:
     """Return the seconds to wait; Google and OpenRouter put them into the error's body."""
-    milliseconds = _seconds(headers.get("retry-after-ms"))
+    milliseconds = _amount(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000
     header = headers.get("retry-after")
-    seconds = _seconds(header)
+    seconds = _amount(header)
     if seconds is not None:
         return seconds
     moment = _date(header)
@@ -37,22 +37,22 @@ def retry_after_s(headers: Headers, error: JsonObject) -> float | None:
         return max(0.0, seconds_until(moment, headers))
     for detail in lenient.objects(error, "details"):
         delay = lenient.text(detail, "retryDelay") or ""
-        seconds = _seconds(delay.removesuffix("s"))  # Google's RetryInfo: `26s`
+        seconds = _amount(delay.removesuffix("s"))  # Google's RetryInfo: `26s`
         if seconds is not None:
             return seconds
 
-    return _seconds(lenient.at(error, "metadata", "retry_after_seconds"))  # of OpenRouter
+    return _amount(lenient.at(error, "metadata", "retry_after_seconds"))  # of OpenRouter
 
 
-def _seconds(value: object) -> float | None:
+def _amount(value: object) -> float | None:
     """Read a finite number from 0, or its text."""
     if not isinstance(value, int | float | str) or isinstance(value, bool):
         return None
     try:
-        seconds = float(value)
+        number = float(value)
     except (ValueError, OverflowError):
         return None
-    return seconds if math.isfinite(seconds) and seconds >= 0 else None
+    return number if math.isfinite(number) and number >= 0 else None
 
 
 def seconds_until(moment: datetime, headers: Headers) -> float:

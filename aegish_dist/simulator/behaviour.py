@@ -120,13 +120,16 @@ class Places:
     leaves does not free its place: few servers see that a client is gone.
     """
 
-    def __init__(self, capacity: Capacity, latency: Callable[[float], float]) -> None:
+    def __init__(self, capacity: Capacity, quantile: Callable[[float], float]) -> None:
         self._longest_s = capacity.longest_queue_s
-        quantiles = [(number + 0.5) / 1000 for number in range(1000)]
-        self._mean_s = fmean(map(latency, quantiles))
-        needed = math.ceil(capacity.per_second * self._mean_s)
-        places = min(max(1, needed), MAX_PLACES)
-        self._held_s = places / capacity.per_second  # mean of all calls
+        # The mean of a distribution is that of its quantile function over [0, 1].
+        midpoints = [(number + 0.5) / 1000 for number in range(1000)]
+        self._mean_s = fmean(map(quantile, midpoints))
+        # Little's law: calls at work = rate times their mean time.
+        at_work = math.ceil(capacity.per_second * self._mean_s)
+        places = min(max(1, at_work), MAX_PLACES)
+        # By the same law, rounded places keep the rate if each is held this long in the mean.
+        self._mean_held_s = places / capacity.per_second
         self._free_at_s = [-math.inf] * places
 
     def is_full(self, now_s: float) -> bool:
@@ -136,7 +139,7 @@ class Places:
         """Take the first free place; return the seconds until the answer."""
         begin_s = max(now_s, self._free_at_s[0])
         share = service_s / self._mean_s if self._mean_s else 1.0
-        heapq.heapreplace(self._free_at_s, begin_s + share * self._held_s)
+        heapq.heapreplace(self._free_at_s, begin_s + share * self._mean_held_s)
         return begin_s - now_s + service_s
 
 

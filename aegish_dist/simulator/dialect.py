@@ -246,7 +246,7 @@ def form(
     closed: bool = True,
     refused: Collection[str] = (),
 ) -> Form:
-    """Return what a schema demands, unless the provider refuses it.
+    """Refuse a schema as the provider would; else return the form that it asks answers to have.
 
     Args:
         closed: Every property is required and no other allowed.
@@ -257,15 +257,17 @@ def form(
         words = "the schema must have type 'object' and properties"
         raise InputError(f"{field}: {words}", field=field)
 
-    missing = properties.keys() - map(str, schema.get("required") or ())
+    required = set(map(str, schema.get("required") or ()))
+    missing = properties.keys() - required
     if closed and (missing or schema.get("additionalProperties") is not False):
         words = "'required' must name every property, and allow no other"
         raise InputError(f"{field}: {words}", field=field)
 
     for name in properties:
         part = inner(properties, name)
-        known = str(part.get("type")) in _TYPES or "enum" in part
-        if not known or not part.keys().isdisjoint(refused):
+        has_type = str(part.get("type")) in _TYPES or "enum" in part
+        has_refused = any(keyword in refused for keyword in part)
+        if has_refused or not has_type:
             words = f"property '{name}' has no known type or keyword"
             raise InputError(f"{field}: {words}", field=field)
 
