@@ -5,38 +5,38 @@ and by its content-derived id, so that runs with dataset rows of their own (`--l
 matched too.
 """
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter, itemgetter
+from typing import Any
 
-from msgspec.structs import replace
+import numpy as np
+from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
+from aegish_dist.core.columns import Ints
 from aegish_dist.core.outcome import ErrorClass, Outcome, ScoredAnswer
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.verdict_record import STORED
-from aegish_dist.db.engine import execute, statement
-from aegish_dist.db.runs import PerModel
+from aegish_dist.db.columns import items_of, read_rows
+from aegish_dist.db.engine import execute, reading, statement
+from aegish_dist.db.overlays import OverlayInRun
+from aegish_dist.db.runs import PerModel, prepare_counting
 from aegish_dist.db.tables import error_class_of, finding_of, outcome_of
-from aegish_dist.db.verdict_reader import (
-    CODES,
-    MARKS,
-    SampleRange,
-    SqlScoring,
-    marks_of,
-    prepare,
-    sample_ranges,
-)
+from aegish_dist.db.verdict_reader import CODES, MARKS, marks_of, prepare
 from aegish_dist.opinions.scoring import ScoringRule
 from aegish_dist.opinions.verdict_query import (
     COUNTED,
+    NUMBERS,
     TEXTS,
     UNKNOWN,
     Correctness,
     GridAttempt,
     GridCommand,
-    GridPart,
+    GridNumbers,
+    GridTexts,
 )
 
 PART_KEYS = 5_000
@@ -69,32 +69,9 @@ def read_commands(
         yield row.sample_id, row.command, row.reason
 
 
+# Verdicts whose texts are read at once, about, and characters of a text that are read at most.
 PART_VERDICTS = 4_000
 TEXT_CHARS = 20_000
-
-_CORRECT = {1: 1, -1: 0, 0: UNKNOWN}
-_COLUMNS = {each.name: each.column for each in STORED}
-
-
-def read_grid(
-    session: Session,
-    run: Run,
-    models: Sequence[str],
-    judged: SqlScoring,
-    *,
-    commands: int,
-    texts: bool,
-) -> Iterator[GridPart]:
-    """Yield the verdicts that count as columns, by dataset and sample.
-
-    Args:
-        commands: Each part but the last of a dataset has a multiple of so many.
-    """
-    asked = len(models) * run.epochs
-    step = commands * max(1, PART_VERDICTS // (commands * max(1, asked)))
-    prepare(session)
-    reader = _GridReader(session, run, models, judged, texts=texts)
-    yield from map(reader.read, sample_ranges(session, run.run_id, step))
 
 
 def _whole(number: str) -> str:
@@ -104,110 +81,115 @@ def _whole(number: str) -> str:
     )
 
 
-_EXPRESSIONS = {
+_EXPRESSIONS = {name: _whole(f"verdict.{name}") for name in COUNTED} | {
     "confidence": _whole("verdict.confidence * 1000"),
     "cost_nano_usd": _whole("verdict.cost_usd * 1e9"),
-    "attempts": "verdict.attempts",
-    "generation": "verdict.generation",
+    "attempts": "verdict.attempts::bigint",
+    "generation": "verdict.generation::bigint",
     "created_s": "coalesce(floor(extract(epoch FROM verdict.created_at))::bigint, -1)",
 }
-_NUMBERS = ", ".join(_EXPRESSIONS.get(name) or _whole(f"verdict.{name}") for name in COUNTED)
-_LENGTH = (
-    "CASE WHEN char_length(verdict.completion) > :chars THEN char_length(verdict.completion) END"
+
+
+def read_grid(
+    session: Session, run: Run, models: Sequence[str], rule: ScoringRule, overlay: OverlayInRun
+) -> GridNumbers:
+    """Return the commands of a run by dataset, and the numbers of the verdicts that count.
+
+    Raises:
+        UnreadableRunError: A verdict is about no item of the run.
+    """
+    rows = execute(session, "samples_of_run", run=run.run_id, **overlay.values)
+    commands = [GridCommand(*row) for row in rows]
+    keys = np.array([command.key for command in commands], np.int64)
+    by_key = np.argsort(keys)
+    excluded = np.array([command.excluded for command in commands], bool)
+    harmless = np.array([command.target == TrueLabel.HARMLESS for command in commands], int)
+    marks = np.array([marks_of(rule, TrueLabel.MALICIOUS), marks_of(rule, TrueLabel.HARMLESS)])
+    places = _places_by_code(rule)
+    shape = (len(models), len(commands), run.epochs)
+    numbers = {name: np.full(shape, UNKNOWN) for name in NUMBERS}
+    of_run = PerModel.of(session, run)
+    prepare_counting(session)
+    for place, model in enumerate(models):
+        read = read_rows(of_run, model, _EXPRESSIONS, ">i8")
+        code = read["code"]
+        with reading(run.run_id):  # a verdict may be about no item of the run
+            item = items_of(read, keys[by_key], by_key, run.epochs)
+        command = item // run.epochs
+        correct = _CORRECT[marks[harmless[command], code]]
+        judged = {name: of_code[code] for name, of_code in places.items()}
+        judged["correct"] = np.where(excluded[command], UNKNOWN, correct)
+        for name, column in numbers.items():
+            column[place].flat[item] = judged[name] if name in judged else read[name]
+    return GridNumbers(commands, numbers)
+
+
+_CORRECT = np.array([UNKNOWN, 1, 0])  # at the place of a mark: 0 unscored, 1 correct, -1 wrong
+
+
+def _places_by_code(rule: ScoringRule) -> dict[str, Ints]:
+    """Return at each code the places of its parts in their enumerations."""
+    names = ("outcome", "label", "error_class")
+    places = {name: np.full(max(CODES) + 1, UNKNOWN) for name in names}
+    for code in CODES:
+        error_class = error_class_of(code)
+        places["outcome"][code] = list(Outcome).index(outcome_of(code))
+        places["label"][code] = list(ScoredAnswer).index(rule.labels[finding_of(code)])
+        if error_class is not None:
+            places["error_class"][code] = list(ErrorClass).index(error_class)
+    return places
+
+
+_TEXTS = ", ".join(
+    f"left(verdict.{each.column}, :chars) AS {each.name}" for each in STORED if each.name in TEXTS
 )
-_CUT = ", ".join(f"left(verdict.{_COLUMNS[name]}, :chars)" for name in TEXTS)
 
 
-class _GridReader:
-    """Reads the verdicts of a run that count as columns, a range of samples at a time."""
+def read_texts(
+    session: Session,
+    run: Run,
+    models: Sequence[str],
+    commands: Sequence[GridCommand],
+    at_once: int,
+) -> Iterator[GridTexts]:
+    """Yield the texts of the verdicts that count, those of so many commands of a dataset at once.
 
-    def __init__(
-        self, session: Session, run: Run, models: Sequence[str], judged: SqlScoring, *, texts: bool
-    ) -> None:
-        of_run = PerModel.of(session, run)
-        self._session, self._texts = session, texts
-        self._places = {of_run.keys[model]: place for place, model in enumerate(models)}
-        columns = f"{_NUMBERS}, {_LENGTH}, {_CUT}" if texts else _NUMBERS
-        self._sql = statement("read_columns", columns=columns, counts=of_run.counts)
-        self._changes = judged.changes
-        self._judged = {code: _places_of(code, judged.rule) for code in CODES}
-        self._marks = judged.marks
-
-    def read(self, part: SampleRange) -> GridPart:
-        rows = execute(self._session, "label_samples", **self._changes, **part.bounds()).all()
-        commands = [
-            GridCommand(
-                row.sample_id, part.dataset, row.command, TrueLabel(row.target), row.category,
-                row.cluster, row.excluded,
-            )
-            for row in rows
-        ]  # fmt: skip
-        values = {"models": list(self._places), **part.bounds()}
-        cut = {"chars": TEXT_CHARS} if self._texts else {}
-        found = self._session.execute(self._sql, values | cut).all()
-        if not found:
-            return GridPart(commands)
-        columns = list(zip(*found, strict=True))
-        models, keys, epochs, codes, *counted = columns
-        places = {row.key: place for place, row in enumerate(rows)}
-        at = [places[key] for key in keys]
-        numbers = dict(zip(COUNTED, counted, strict=False))
-        asked = GridPart(
-            commands,
-            [self._places[key] for key in models],
-            at,
-            epochs,
-            self._opinions(commands, at, codes) | numbers,
-        )
-        if not self._texts:
-            return asked
-        lengths, *texts = counted[len(COUNTED) :]
-        items = zip(models, keys, epochs, numbers["generation"], strict=True)
-        verdicts: dict[tuple[int, ...], int] = {item: place for place, item in enumerate(items)}
-        return replace(
-            asked,
-            texts={name: list(column) for name, column in zip(TEXTS, texts, strict=True)},
-            lengths={place: each for place, each in enumerate(lengths) if each is not None},
-            attempts=list(self._attempts(values, verdicts)),
-        )
-
-    def _opinions(
-        self, commands: Sequence[GridCommand], at: Sequence[int], codes: Sequence[int]
-    ) -> dict[str, Sequence[int]]:
-        judged = [self._judged[code] for code in codes]
-        marks = [None if command.excluded else self._marks[command.target] for command in commands]
-        return {
-            "outcome": [each[0] for each in judged],
-            "label": [each[1] for each in judged],
-            "error_class": [each[2] for each in judged],
-            "correct": [
-                UNKNOWN if (mark := marks[place]) is None else _CORRECT[mark[code]]
-                for place, code in zip(at, codes, strict=True)
-            ],
-        }
-
-    def _attempts(
-        self, values: Mapping[str, object], verdicts: Mapping[tuple[int, ...], int]
-    ) -> Iterator[GridAttempt]:
-        for row in execute(self._session, "read_attempts", **values, chars=TEXT_CHARS):
-            verdict = verdicts.get((row.run_model_id, row.sample_key, row.epoch, row.generation))
-            if verdict is not None:
-                yield GridAttempt(
-                    verdict=verdict,
-                    attempt=row.attempt,
-                    error_class=row.error_class,
-                    status=UNKNOWN if row.status is None else row.status,
-                    retry_after_s=row.retry_after_s,
-                    message=mask_key_shapes(row.message),
-                    at_s=math.floor(row.at.timestamp()),
-                )
+    Of many commands without a verdict there are none.
+    """
+    of_run = PerModel.of(session, run)
+    places = {of_run.keys[model]: place for place, model in enumerate(models)}
+    query = statement("read_texts", columns=_TEXTS, counts=of_run.counts)
+    asked = max(1, len(models) * run.epochs)
+    step = at_once * max(1, PART_VERDICTS // (at_once * asked))
+    prepare(session)
+    first = 0
+    for _, of_dataset in groupby(commands, attrgetter("dataset")):
+        keys = [command.key for command in of_dataset]
+        for start in range(0, len(keys), step):
+            samples = {key: place for place, key in enumerate(keys[start : start + step])}
+            values = {"models": list(places), "samples": list(samples), "chars": TEXT_CHARS}
+            parts: list[list[tuple[int, Row[Any]]]] = [[] for _ in range(0, len(samples), at_once)]
+            rows = session.execute(query, values).all()
+            for row in rows:
+                part, command = divmod(samples[row.sample_key], at_once)
+                model = command * len(models) + places[row.run_model_id]
+                parts[part].append((model * run.epochs + row.epoch - 1, row))
+            for number, verdicts in enumerate(parts if rows else ()):
+                yield _texts(first + start + number * at_once, verdicts)
+        first += len(keys)
 
 
-def _places_of(code: int, rule: ScoringRule) -> tuple[int, int, int]:
-    """Return the places of outcome, label and error class of a code in their enumerations."""
-    error_class = error_class_of(code)
-    return (
-        list(Outcome).index(outcome_of(code)),
-        list(ScoredAnswer).index(rule.labels[finding_of(code)]),
-        UNKNOWN if error_class is None else list(ErrorClass).index(error_class),
+def _texts(first: int, verdicts: Sequence[tuple[int, Row[Any]]]) -> GridTexts:
+    attempts = []
+    for cell, row in verdicts:
+        for attempt in row.attempts or ():
+            message = mask_key_shapes(attempt.pop("message"))
+            attempts.append(GridAttempt(cell, message=message, **attempt))
+    by_cell = dict(sorted(verdicts, key=itemgetter(0)))
+    return GridTexts(
+        first,
+        cells=list(by_cell),
+        columns={name: [getattr(row, name) for row in by_cell.values()] for name in TEXTS},
+        lengths={cell: row.length for cell, row in by_cell.items() if row.length is not None},
+        attempts=attempts,
     )

@@ -4,7 +4,7 @@ PostgreSQL sends a guard's verdicts in the binary format of COPY. Without nulls 
 one width, so numpy takes them for an array as they come: no verdict becomes a Python object.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -99,36 +99,44 @@ def read_samples(
 
 
 NUMBERS = ("confidence", "suspicion", "cost_usd", "service_ms")
+_FLOATS = {name: f"coalesce(verdict.{name}::float8, 'NaN')" for name in NUMBERS}
 _BEFORE_ROWS, _AFTER_ROWS = 19, 2  # bytes of COPY's signature and flags, and of its end
-_FORMAT = {"sample_key": ">i8", "epoch": ">i2", "code": ">i2"} | dict.fromkeys(NUMBERS, ">f8")
+_ITEM = {"sample_key": ">i8", "epoch": ">i2", "code": ">i2"}
 
 
-def _row_type() -> np.dtype[np.void]:
-    """Return a row as COPY writes it: the number of its fields, then each behind its length."""
-    fields = [("fields", ">i2")]
-    for name, width in _FORMAT.items():
-        fields += [(f"length of {name}", ">i4"), (name, width)]
-    return np.dtype(fields)
+def read_rows(
+    models: PerModel, model: str, numbers: Mapping[str, str], width: str
+) -> NDArray[np.void]:
+    """Read the verdicts of a model that count: their items, codes and some numbers.
 
-
-_ROW = _row_type()
-_FINDING_OF_CODE = np.full(max(CODES) + 1, NO_VERDICT, np.int8)
-_FINDING_OF_CODE[list(CODES)] = [FINDINGS.index(finding_of(code)) for code in CODES]
-
-
-def read_guard(models: PerModel, model: str, samples: StoredSamples) -> GuardColumns:
-    """Read what one model answered, about the samples that count."""
-    known = ", ".join(f"coalesce(verdict.{name}::float8, 'NaN')" for name in NUMBERS)
+    Args:
+        numbers: SQL of each number by its name; none may be null.
+        width: Type of all these numbers as COPY writes it, such as `>f8`.
+    """
+    known = ", ".join(numbers.values())
     rows = statement("read_columns_of_guard", numbers=known, counts=models.counts).text
     data = copied(
         models.session,
         f"COPY ({rows}) TO STDOUT (FORMAT binary)",
         {"model": models.keys[model]},
     )
-    read = np.frombuffer(memoryview(data)[_BEFORE_ROWS:-_AFTER_ROWS], _ROW)
+    # COPY writes the number of the fields of a row, then each field behind its length.
+    fields = [("fields", ">i2")]
+    for name, type_of_field in (_ITEM | dict.fromkeys(numbers, width)).items():
+        fields += [(f"length of {name}", ">i4"), (name, type_of_field)]
+    return np.frombuffer(memoryview(data)[_BEFORE_ROWS:-_AFTER_ROWS], np.dtype(fields))
+
+
+_FINDING_OF_CODE = np.full(max(CODES) + 1, NO_VERDICT, np.int8)
+_FINDING_OF_CODE[list(CODES)] = [FINDINGS.index(finding_of(code)) for code in CODES]
+
+
+def read_guard(models: PerModel, model: str, samples: StoredSamples) -> GuardColumns:
+    """Read what one model answered, about the samples that count."""
+    read = read_rows(models, model, _FLOATS, ">f8")
     epochs = models.run.epochs
     with reading(models.run.run_id):  # a verdict may be about no item of the run
-        item = _items(read, samples, epochs)
+        item = items_of(read, samples.keys, samples.places, epochs)
         finding = _FINDING_OF_CODE[read["code"]]
     counts = item >= 0
     shape = (len(samples.counted), epochs)
@@ -142,18 +150,22 @@ def read_guard(models: PerModel, model: str, samples: StoredSamples) -> GuardCol
     return GuardColumns(findings, *columns)
 
 
-def _items(read: NDArray[np.void], samples: StoredSamples, epochs: int) -> Ints:
-    """Return of each verdict its place in a column, below 0 where its sample is left out."""
-    keys = read["sample_key"].astype(np.int64)
+def items_of(read: NDArray[np.void], keys: Ints, places: Ints, epochs: int) -> Ints:
+    """Return of each verdict its place in a column, below 0 where its sample is left out.
+
+    Args:
+        keys: Of all samples that the run asks, ascending.
+        places: Of each of them in a column, or `EXCLUDED`.
+    """
     epoch = read["epoch"].astype(np.int64)
-    found = np.searchsorted(samples.keys, keys)
-    inside = found < len(samples.keys)
-    if not inside.all() or (samples.keys[found] != keys).any():
+    asked = read["sample_key"].astype(np.int64)
+    found = np.searchsorted(keys, asked)
+    if not (found < len(keys)).all() or (keys[found] != asked).any():
         raise LookupError("a verdict is about no sample of the run")
     if ((epoch < 1) | (epoch > epochs)).any():
         raise LookupError(f"a verdict is of no epoch from 1 to {epochs}")
-    places: Ints = samples.places[found]
-    return np.where(places < 0, EXCLUDED, places * epochs + epoch - 1)
+    place: Ints = places[found]
+    return np.where(place < 0, EXCLUDED, place * epochs + epoch - 1)
 
 
 def parser_versions(session: Session, models: Sequence[str], run: Run) -> dict[str, set[int]]:

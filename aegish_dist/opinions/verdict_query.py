@@ -5,6 +5,7 @@ Whether a verdict is correct is formed under a rule set when it is read, never s
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
@@ -12,6 +13,9 @@ from aegish_dist.core.outcome import Outcome, OutcomeDetail, ScoredAnswer
 from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.verdict_record import VerdictRecord
 from aegish_dist.opinions.scoring import ScoringRule
+
+if TYPE_CHECKING:
+    from aegish_dist.core.columns import Ints
 
 
 class Correctness(StrEnum):
@@ -110,17 +114,26 @@ TEXTS = (
 class GridCommand(Struct, frozen=True):
     """A command of a run with its label under an overlay."""
 
-    sample_id: str
+    key: int
     dataset: str
+    sample_id: str
     command: str
-    target: TrueLabel
+    target: str
     category: str | None
     cluster: str | None
     excluded: bool
 
 
+class GridNumbers(Struct, frozen=True, eq=False):
+    """The commands of a run, and what is known of each verdict as a number."""
+
+    commands: Sequence[GridCommand]
+    numbers: "Mapping[str, Ints]"
+    """The columns `NUMBERS`: arrays of models x commands x epochs."""
+
+
 class GridAttempt(Struct, frozen=True):
-    verdict: int  # place of the verdict in the columns of its part
+    cell: int  # of its verdict
     attempt: int
     error_class: str
     status: int
@@ -129,16 +142,16 @@ class GridAttempt(Struct, frozen=True):
     at_s: int  # when it failed, in seconds since 1970
 
 
-class GridPart(Struct, frozen=True):
-    """Some commands and the verdicts about them, in columns: objects would take seconds."""
+class GridTexts(Struct, frozen=True):
+    """The texts of the verdicts about some commands that follow each other.
 
-    commands: Sequence[GridCommand]
-    model: Sequence[int] = ()  # for each verdict, the position of its model
-    command: Sequence[int] = ()  # for each verdict, the position of its command
-    epoch: Sequence[int] = ()
-    numbers: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    texts: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
-    """The columns `TEXTS` with cut texts; empty if not asked for."""
+    The cell of a verdict is `(command * models + model) * epochs + epoch`.
+    """
+
+    first: int  # place of the first command in the grid
+    cells: Sequence[int] = ()
+    columns: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
+    """The columns `TEXTS` with cut texts, by verdict."""
     lengths: Mapping[int, int] = field(default_factory=dict)
-    """Characters of each cut completion, by place of the verdict."""
+    """Characters of each cut completion, by cell."""
     attempts: Sequence[GridAttempt] = ()

@@ -18,7 +18,6 @@ from aegish_dist.core.outcome import ErrorClass, Outcome, ScoredAnswer
 from aegish_dist.core.run import Run
 from aegish_dist.core.status import FailedCalls
 from aegish_dist.core.text import JsonObject, printable
-from aegish_dist.db.answers import TEXT_CHARS, read_grid
 from aegish_dist.db.engine import ONE_VIEW, transaction
 from aegish_dist.db.fleet import Fleet, ModelBlock, living_fleet
 from aegish_dist.db.progress import (
@@ -30,7 +29,6 @@ from aegish_dist.db.progress import (
 )
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.snapshots import is_unchanged
-from aegish_dist.db.verdict_reader import SqlScoring
 from aegish_dist.errors import ReportError
 from aegish_dist.findings.comparison import ComparisonData
 from aegish_dist.findings.leaderboard import adjusted_p, ranked_entries
@@ -416,12 +414,16 @@ def report_grid(engine: Engine, data: ReportData) -> Grid:
 
     Of too many verdicts there is less, which a note of the grid says.
     """
+    from aegish_dist.db.answers import (  # noqa: PLC0415  with numpy
+        TEXT_CHARS,
+        read_grid,
+        read_texts,
+    )
     from aegish_dist.report.page.grid import (  # noqa: PLC0415  with all of the page
         Grid,
-        GridShape,
         most_missed,
         pack_columns,
-        pack_part,
+        pack_texts,
     )
 
     run, opinion = data.run, data.snapshot.opinion
@@ -438,30 +440,26 @@ def report_grid(engine: Engine, data: ReportData) -> Grid:
     if not texts:
         notes.append(_too_many(planned, MAX_WITH_TEXTS, "Completions and other texts are"))
     models = _in_order(run, data.snapshot)
-    commands = BLOB_VERDICTS // max(1, len(run.models) * run.epochs)
-    shape = GridShape(len(run.models), run.epochs, max(1, min(64, commands)))
+    at_once = max(1, min(64, BLOB_VERDICTS // max(1, len(run.models) * run.epochs)))
+    blobs: list[bytes] = []
+    firsts: list[int] = []
     with transaction(engine, isolation_level=ONE_VIEW) as session:
         if not is_unchanged(session, run, data.snapshot.identities):
             notes.append("Below stand the verdicts that count now, which are not known to be those "
                          "of the snapshot: the numbers above may differ.")  # fmt: skip
-        judged = SqlScoring(opinion.rule, overlay_of(session, run, opinion).values)
-        parts = [
-            pack_part(part, shape)
-            for part in read_grid(
-                session, run, models, judged, commands=shape.commands_per_blob, texts=texts
-            )
-        ]
-    texts_of_all = [blob for part in parts for blob in part.texts]
-    sizes = accumulate(map(len, texts_of_all))
-    blobs = [blob for blob, size in zip(texts_of_all, sizes, strict=True) if size <= MAX_TEXT_BYTES]
-    if len(blobs) < len(texts_of_all):
+        grid = read_grid(session, run, models, opinion.rule, overlay_of(session, run, opinion))
+        for part in read_texts(session, run, models, grid.commands, at_once) if texts else ():
+            blobs.append(pack_texts(part))
+            firsts.append(part.first)
+    sizes = accumulate(map(len, blobs))
+    kept = [blob for blob, size in zip(blobs, sizes, strict=True) if size <= MAX_TEXT_BYTES]
+    if len(kept) < len(blobs):
         notes.append(f"Texts of the last commands are left out: all would be more than "
                      f"{MAX_TEXT_BYTES >> 20} MiB.")  # fmt: skip
     names = short_names(models, width=28)  # above their columns
     short = [names[model] for model in models]
-    facts = _facts(run, models, opinion.rule.name) | {"short": short}
-    missed = most_missed(parts, shape, short)
-    return Grid(pack_columns(parts, shape, facts), blobs, notes, missed)
+    facts = _facts(run, models, opinion.rule.name) | {"textChars": TEXT_CHARS, "short": short}
+    return Grid(pack_columns(grid, firsts, facts), kept, notes, most_missed(grid, short))
 
 
 def _too_many(planned: int, most: int, what: str) -> str:
@@ -491,5 +489,4 @@ def _facts(run: Run, models: Sequence[str], rule: str) -> dict[str, object]:
         "outcomes": [each.value for each in Outcome],
         "labels": [each.value for each in ScoredAnswer],
         "errorClasses": [each.words for each in ErrorClass],
-        "textChars": TEXT_CHARS,
     }

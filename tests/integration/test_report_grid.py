@@ -151,6 +151,16 @@ def test_texts_come_with_their_verdicts(filled: Engine) -> None:
     assert of(second, "completion", 0) is None
 
 
+def test_blobs_begin_where_their_commands_begin(
+    filled: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three commands by two the second blob begins at 2, and that of the next dataset at 3."""
+    monkeypatch.setattr(module, "BLOB_VERDICTS", 8)  # of 2 commands, as each has 4 verdicts
+    columns, blobs = gathered(filled, Opinion())
+    assert columns["blobs"] == [0, 2, 3]
+    assert [blob["at"] for blob in blobs] == [[0, 2, 3, 5], [0, 2], [2]]
+
+
 def of(blob: Any, name: str, place: int) -> str | None:
     at = blob[name][place]
     return None if at == -1 else blob["texts"][at]

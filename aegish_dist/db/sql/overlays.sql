@@ -6,7 +6,7 @@
 -- `:changed_categories` are `OverlayInRun.values`; empty lists change nothing.
 (SELECT sample.key, sample.dataset_id, sample.sample_id, sample.command, sample.cluster,
         coalesce(change.target, sample.target) AS target,
-        CASE WHEN change.key IS NULL THEN sample.category ELSE change.category END AS category,
+        CASE WHEN change.target IS NULL THEN sample.category ELSE change.category END AS category,
         change.key IS NOT NULL AND change.target IS NULL AS excluded
  FROM samples AS sample
  LEFT JOIN unnest(CAST(:changed_keys AS bigint[]), CAST(:changed_targets AS text[]),

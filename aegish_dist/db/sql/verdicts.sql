@@ -142,20 +142,25 @@ LEFT JOIN verdicts AS verdict
 LEFT JOIN sample ON sample.key = shown.sample_key
 ORDER BY shown.sample_key, shown.place, shown.epoch, shown.generation
 
--- name: label_samples
--- The samples of the part in order.
-{labelled_samples}
-ORDER BY stored.key
-
--- name: read_columns
--- Columns of the verdicts of the models `:models` about the samples, in any order.
-SELECT verdict.run_model_id, verdict.sample_key, verdict.epoch, verdict.code, {columns}
+-- name: read_texts
+-- Texts of the verdicts of the models `:models` about the samples `:samples`, cut to `:chars`
+-- characters, with the length of a cut completion, and the failed attempts before each verdict.
+SELECT verdict.run_model_id, verdict.sample_key, verdict.epoch, {columns},
+       CASE WHEN char_length(verdict.completion) > :chars
+            THEN char_length(verdict.completion) END AS length,
+       (SELECT json_agg(
+            json_build_object(
+                'attempt', attempt, 'error_class', error_class, 'status', coalesce(status, -1),
+                'retry_after_s', retry_after_s, 'message', left(message, :chars),
+                'at_s', floor(extract(epoch FROM at)))
+            ORDER BY attempt)
+        FROM call_errors AS failed
+        WHERE failed.run_model_id = verdict.run_model_id
+          AND failed.sample_key = verdict.sample_key AND failed.epoch = verdict.epoch
+          AND failed.generation = verdict.generation) AS attempts
 FROM verdicts AS verdict
-JOIN samples AS sample
-  ON sample.key = verdict.sample_key AND sample.dataset_id = :dataset
- AND sample.key >= :first AND sample.key < :end
-WHERE verdict.run_model_id = ANY(:models)
-  AND verdict.sample_key >= :first AND verdict.sample_key < :end AND {counts}
+WHERE verdict.run_model_id = ANY(:models) AND verdict.sample_key = ANY(:samples) AND {counts}
+ORDER BY verdict.sample_key, verdict.run_model_id, verdict.epoch
 
 -- name: read_attempts
 -- The failed attempts before all verdicts about these samples, those of other datasets among them,
