@@ -32,9 +32,9 @@ from aegish_dist.core.metric import SCORES_WITH_THRESHOLD, TARGET_METRICS, Judge
 from aegish_dist.core.text import did_you_mean
 from aegish_dist.files import is_stream
 from aegish_dist.findings.leaderboard import Gated, gated
-from aegish_dist.findings.provenance import may_be_judged
 from aegish_dist.findings.recommendation import TAKE_MARGIN
 from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.opinions.policy import may_be_judged
 from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES
 from aegish_dist.pipeline.report import ReportPart, report_data, report_grid
 from aegish_dist.pipeline.runs import chosen_models

@@ -24,9 +24,9 @@ from aegish_dist.core.metric import (
 from aegish_dist.core.model import is_baseline
 from aegish_dist.core.tally import TOKEN_KINDS, Latency, ModelTally
 from aegish_dist.core.text import JsonObject
-from aegish_dist.findings.provenance import Overlap, may_be_judged
 from aegish_dist.findings.snapshot import PairP, Snapshot, SnapshotEntry
 from aegish_dist.opinions.opinion import Targets
+from aegish_dist.opinions.policy import Overlap, may_be_judged
 from aegish_dist.statistics.distributions import holm
 from aegish_dist.statistics.rates import Z_80, Z_95, judged
 

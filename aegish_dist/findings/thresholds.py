@@ -24,9 +24,8 @@ from aegish_dist.core.model import is_baseline
 from aegish_dist.core.run import Run
 from aegish_dist.findings.comparison import commands_to_decide
 from aegish_dist.findings.leaderboard import takes_part
-from aegish_dist.findings.provenance import Overlap
 from aegish_dist.opinions.opinion import Opinion
-from aegish_dist.opinions.policy import POLICY_PREFIX
+from aegish_dist.opinions.policy import POLICY_PREFIX, Overlap
 from aegish_dist.opinions.suspicion import NATIVE, SuspicionRule
 from aegish_dist.statistics.rates import per_10000
 

@@ -30,9 +30,9 @@ from aegish_dist.findings.comparison import (
     run_names,
     tie_groups,
 )
-from aegish_dist.findings.provenance import may_be_judged
 from aegish_dist.opinions.guards import Guards
 from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.opinions.policy import may_be_judged
 from aegish_dist.opinions.scoring import ScoringRule
 from aegish_dist.opinions.suspicion import OWN_NUMBER, SuspicionRule
 from aegish_dist.pipeline.guards import overlaps_of, read_guards

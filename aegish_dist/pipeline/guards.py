@@ -15,7 +15,6 @@ from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import ReportError
 from aegish_dist.findings.leaderboard import snapshot_document
-from aegish_dist.findings.provenance import Overlap, out_of_fold, overlap
 from aegish_dist.findings.snapshot import Snapshot
 from aegish_dist.opinions.guards import (
     Guard,
@@ -25,7 +24,7 @@ from aegish_dist.opinions.guards import (
     guards_under,
 )
 from aegish_dist.opinions.opinion import Opinion
-from aegish_dist.opinions.policy import POLICY_PREFIX
+from aegish_dist.opinions.policy import POLICY_PREFIX, Overlap, out_of_fold, overlap
 from aegish_dist.opinions.suspicion import OWN_NUMBER, STATED_CONFIDENCE, SuspicionRule
 from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.pipeline.runs import chosen_models, no_verdict

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from msgspec import to_builtins
 
 from aegish_dist.core.text import JsonObject, printable
-from aegish_dist.findings.provenance import OriginKind, Overlap
 from aegish_dist.opinions.opinion import Opinion, policy_documents
+from aegish_dist.opinions.policy import OriginKind, Overlap
 from aegish_dist.report.layout import COMPARED_TITLES
 from aegish_dist.report.writing import format_count
 

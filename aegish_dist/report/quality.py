@@ -14,9 +14,9 @@ from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.text import JsonObject, counted
 from aegish_dist.findings.comparison import most_in_reach
 from aegish_dist.findings.leaderboard import Gated, RankedModel
-from aegish_dist.findings.provenance import Overlap, may_be_judged
 from aegish_dist.findings.snapshot import moved
 from aegish_dist.opinions.opinion import Targets
+from aegish_dist.opinions.policy import Overlap, may_be_judged
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import (
     COMPARED_TITLES,

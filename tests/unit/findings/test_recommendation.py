@@ -9,7 +9,6 @@ from scipy.stats import norm
 
 from aegish_dist.core.metric import Difference
 from aegish_dist.findings.leaderboard import RankedModel
-from aegish_dist.findings.provenance import OriginKind, Overlap
 from aegish_dist.findings.recommendation import (
     NOTHING_KNOWN,
     TAKE_MARGIN,
@@ -21,6 +20,7 @@ from aegish_dist.findings.recommendation import (
     contest,
     recommend,
 )
+from aegish_dist.opinions.policy import OriginKind, Overlap
 from tests.unit.report.reports import a_difference
 
 FLOOR = "baseline/keyword"

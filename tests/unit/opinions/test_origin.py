@@ -2,9 +2,16 @@
 
 import pytest
 
-from aegish_dist.findings.provenance import OriginKind, Overlap, may_be_judged, overlap
 from aegish_dist.opinions.guards import Guards
-from aegish_dist.opinions.policy import Origin, Policy, Stage
+from aegish_dist.opinions.policy import (
+    Origin,
+    OriginKind,
+    Overlap,
+    Policy,
+    Stage,
+    may_be_judged,
+    overlap,
+)
 from tests.guards import Asked, samples_of
 
 DECIDED = "0123456789abcdef"
