@@ -17,10 +17,14 @@ from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
 from aegish_dist.core.sample import Sample
-from aegish_dist.core.verdict import CallError, Completion, Timing, Usage, Verdict
-from aegish_dist.core.verdict_record import (
+from aegish_dist.core.verdict import (
     FIELDS,
     STORED,
+    CallError,
+    Completion,
+    Timing,
+    Usage,
+    Verdict,
     VerdictRecord,
     columns_of,
     completion_of,

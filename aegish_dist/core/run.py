@@ -16,7 +16,7 @@ from typing import Annotated, NamedTuple
 from msgspec import Meta, Struct, field
 
 from aegish_dist.core.model import ARM_MARK, CallParameters, ModelSpec, WireFormat
-from aegish_dist.core.verdict_record import Number
+from aegish_dist.core.verdict import Number
 
 COMMAND_SLOT = "{command}"
 COT = "+cot"  # end of the name of a prompt that asks for reasoning first

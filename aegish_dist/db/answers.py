@@ -19,7 +19,7 @@ from aegish_dist.core.outcome import ErrorClass, Outcome, ScoredAnswer
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.secrets import mask_key_shapes
-from aegish_dist.core.verdict_record import STORED
+from aegish_dist.core.verdict import STORED
 from aegish_dist.db.columns import items_of, read_rows
 from aegish_dist.db.engine import execute, reading, statement
 from aegish_dist.db.overlays import OverlayInRun

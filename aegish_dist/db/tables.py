@@ -51,12 +51,13 @@ from aegish_dist.core.outcome import (
     StopKind,
     find,
 )
-from aegish_dist.core.verdict import CallError, Verdict
-from aegish_dist.core.verdict_record import (
+from aegish_dist.core.verdict import (
     MAX_COUNT,
     STORED,
     AttemptRecord,
+    CallError,
     RecordField,
+    Verdict,
     columns_of,
 )
 

@@ -19,8 +19,7 @@ from aegish_dist.core.outcome import READ, ErrorClass, Outcome, StopKind
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.secrets import mask_key_shapes
-from aegish_dist.core.verdict import CallError
-from aegish_dist.core.verdict_record import FIELDS, STORED, AttemptRecord, RecordField
+from aegish_dist.core.verdict import FIELDS, STORED, AttemptRecord, CallError, RecordField
 from aegish_dist.db.engine import copied, execute, fragment, statement
 from aegish_dist.db.overlays import OverlayInRun
 from aegish_dist.db.runs import PerModel, prepare_counting, sample_of

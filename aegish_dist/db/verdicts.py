@@ -19,8 +19,7 @@ from aegish_dist.core.model import ModelSpec, WireFormat
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Sample, TrueLabel, dataset_fingerprint
-from aegish_dist.core.verdict import Item, Verdict
-from aegish_dist.core.verdict_record import STORED, VerdictRecord
+from aegish_dist.core.verdict import STORED, Item, Verdict, VerdictRecord
 from aegish_dist.db.engine import (
     connection_errors_in_one_line,
     driver_connection,

@@ -26,7 +26,7 @@ from aegish_dist.core.outcome import ErrorClass, StopKind
 from aegish_dist.core.sample import Command, Name, TrueLabel
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.text import JsonObject, known
-from aegish_dist.core.verdict_record import (
+from aegish_dist.core.verdict import (
     MAX_NUMBER,
     AttemptRecord,
     Moment,

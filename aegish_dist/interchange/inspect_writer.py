@@ -35,7 +35,7 @@ from aegish_dist.core.outcome import ErrorClass, StopKind, find
 from aegish_dist.core.run import Messages, Run, RunDataset
 from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.text import JsonObject, known
-from aegish_dist.core.verdict_record import VerdictRecord
+from aegish_dist.core.verdict import VerdictRecord
 from aegish_dist.interchange.inspect_reader import (
     DEFAULTS,
     LABELS,

@@ -8,7 +8,7 @@ from typing import IO, Any
 
 from msgspec.inspect import BoolType, FloatType, IntType
 
-from aegish_dist.core.verdict_record import FIELDS
+from aegish_dist.core.verdict import FIELDS
 from aegish_dist.inputs.documents import load_pyarrow
 
 

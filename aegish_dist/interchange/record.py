@@ -18,8 +18,7 @@ from aegish_dist.core.outcome import READ, ErrorClass, Outcome, StopKind
 from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.text import JsonObject, known
-from aegish_dist.core.verdict import Completion, Usage
-from aegish_dist.core.verdict_record import FIELDS, OPINIONS, VerdictRecord, names_of
+from aegish_dist.core.verdict import FIELDS, OPINIONS, Completion, Usage, VerdictRecord, names_of
 from aegish_dist.errors import InputError
 from aegish_dist.inputs.checking import checked, refuse
 from aegish_dist.inputs.documents import parse_json

@@ -18,7 +18,7 @@ from msgspec.structs import asdict
 
 from aegish_dist.core.sample import REPEATS, Dataset
 from aegish_dist.core.text import REPLACEMENT, JsonObject
-from aegish_dist.core.verdict_record import FIELDS, VerdictRecord
+from aegish_dist.core.verdict import FIELDS, VerdictRecord
 from aegish_dist.errors import DatasetError, InputError
 from aegish_dist.inputs.checking import Location, checked
 from aegish_dist.inputs.documents import (

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from aegish_dist.core.outcome import Outcome, OutcomeDetail, ScoredAnswer
 from aegish_dist.core.sample import Sample, TrueLabel
-from aegish_dist.core.verdict_record import VerdictRecord
+from aegish_dist.core.verdict import VerdictRecord
 from aegish_dist.opinions.scoring import ScoringRule
 
 if TYPE_CHECKING:

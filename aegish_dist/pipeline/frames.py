@@ -14,7 +14,7 @@ from msgspec.inspect import BoolType, DecimalType, FloatType, IntType
 from sqlalchemy import Engine
 
 from aegish_dist.core.metric import NUMBERS
-from aegish_dist.core.verdict_record import FIELDS
+from aegish_dist.core.verdict import FIELDS
 from aegish_dist.errors import ConfigError
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.verdict_query import VerdictFilter

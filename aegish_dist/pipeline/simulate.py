@@ -13,7 +13,7 @@ from msgspec import structs, to_builtins
 from aegish_dist.core.model import ARM_MARK, HTTP_FORMATS, WireFormat, base_of
 from aegish_dist.core.output import Output
 from aegish_dist.core.text import JsonObject
-from aegish_dist.core.verdict_record import VerdictRecord
+from aegish_dist.core.verdict import VerdictRecord
 from aegish_dist.errors import ConfigError, InputError
 from aegish_dist.files import replacing_text
 from aegish_dist.inputs.checking import checked

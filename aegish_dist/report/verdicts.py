@@ -20,7 +20,7 @@ from aegish_dist.core.text import (
     printable_lines,
     shortened,
 )
-from aegish_dist.core.verdict_record import AttemptRecord, VerdictRecord
+from aegish_dist.core.verdict import AttemptRecord, VerdictRecord
 from aegish_dist.opinions.opinion import Opinion, run_and_opinion
 from aegish_dist.opinions.verdict_query import JudgedVerdict, ListedPart, ShownSample
 from aegish_dist.report.csv import spreadsheet_safe

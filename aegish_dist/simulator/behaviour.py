@@ -12,8 +12,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
-from aegish_dist.core.verdict import Completion, Usage
-from aegish_dist.core.verdict_record import VerdictRecord, completion_of
+from aegish_dist.core.verdict import Completion, Usage, VerdictRecord, completion_of
 from aegish_dist.simulator.config import (
     REFUSALS,
     Capacity,

@@ -24,7 +24,7 @@ from msgspec.structs import asdict
 from aegish_dist.core.model import HTTP_FORMATS
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.text import JsonObject
-from aegish_dist.core.verdict_record import VerdictRecord
+from aegish_dist.core.verdict import VerdictRecord
 from aegish_dist.errors import ConfigError, InputError
 from aegish_dist.simulator.behaviour import Replay, SimulatedModel
 from aegish_dist.simulator.bill import Bill

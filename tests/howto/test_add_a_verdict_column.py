@@ -12,7 +12,7 @@ from tests.howto.walkthrough import Walkthrough
 pytestmark = pytest.mark.long
 PAGE = "add-a-verdict-column.md"
 
-RECORD = "aegish_dist/core/verdict_record.py"
+RECORD = "aegish_dist/core/verdict.py"
 MIGRATION = "aegish_dist/db/migrations/versions/0005_hourly_cache_tokens.py"
 KEY = "cache_write_1h_tokens"
 LINE = {"model": "m", "command": "ls", "target": "harmless", "completion": ""}

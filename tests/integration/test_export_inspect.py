@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from aegish_dist.core.verdict_record import FIELDS, OPINIONS
+from aegish_dist.core.verdict import FIELDS, OPINIONS
 from aegish_dist.errors import OutputError
 from aegish_dist.pipeline.opinions import load_opinions
 from aegish_dist.pipeline.verdict_files import export_file, export_inspect, import_verdicts

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aegish_dist.core.verdict_record import VerdictRecord
+from aegish_dist.core.verdict import VerdictRecord
 from aegish_dist.errors import DatasetError, InputError
 from aegish_dist.inputs.documents import parse_json
 from aegish_dist.interchange.record import RecordChecker, from_line, from_values

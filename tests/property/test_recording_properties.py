@@ -12,8 +12,15 @@ from msgspec.structs import replace
 
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.sample import Sample, TrueLabel
-from aegish_dist.core.verdict import CallError, Completion, Timing, Usage, Verdict
-from aegish_dist.core.verdict_record import STORED, columns_of
+from aegish_dist.core.verdict import (
+    STORED,
+    CallError,
+    Completion,
+    Timing,
+    Usage,
+    Verdict,
+    columns_of,
+)
 from aegish_dist.interchange.verdict_files import read_rows
 from aegish_dist.opinions.parsing import judge
 from tests.recorded import Recording, read_recordings, verdict_of, write_recordings

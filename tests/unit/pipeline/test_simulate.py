@@ -7,7 +7,7 @@ import pytest
 
 from aegish_dist.cli.simulation import simulate_provider
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.verdict_record import VerdictRecord
+from aegish_dist.core.verdict import VerdictRecord
 from aegish_dist.errors import CatalogError, ConfigError
 from aegish_dist.models.catalog import Catalog
 from aegish_dist.pipeline.simulate import catalog_for, simulator_config, write_catalog

@@ -7,8 +7,7 @@ from msgspec.structs import asdict
 
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.core.verdict import Completion, Usage
-from aegish_dist.core.verdict_record import VerdictRecord
+from aegish_dist.core.verdict import Completion, Usage, VerdictRecord
 from aegish_dist.simulator.behaviour import Places, Replay, Response, SimulatedModel, TokenBucket
 from aegish_dist.simulator.config import (
     Capacity,

@@ -2,8 +2,7 @@
 
 from msgspec.inspect import StrType
 
-from aegish_dist.core.verdict import Completion
-from aegish_dist.core.verdict_record import FIELDS
+from aegish_dist.core.verdict import FIELDS, Completion
 
 
 def test_text_of_a_provider_may_be_any_text() -> None:
