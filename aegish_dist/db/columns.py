@@ -1,10 +1,11 @@
 """The one reading of a run's verdicts for statistics: guard by guard, as numpy arrays.
 
 PostgreSQL sends a guard's verdicts in the binary format of COPY. Without nulls all its rows have
-one width, so numpy takes them for an array as they come: no verdict becomes a Python object.
+one width, so numpy takes them for an array as they come: no verdict becomes a Python object. Of a
+few samples the commands are read, and why a guard stopped them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -21,13 +22,14 @@ from aegish_dist.core.columns import (
     RunColumns,
     SampleKind,
 )
+from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.db.engine import copied, execute, reading, statement
 from aegish_dist.db.overlays import OverlayInRun
-from aegish_dist.db.runs import PerModel, prepare_counting
-from aegish_dist.db.tables import finding_of
-from aegish_dist.db.verdict_reader import CODES
+from aegish_dist.db.runs import PerModel, prepare_counting, prepare_listing
+from aegish_dist.db.tables import CODES, finding_of
+from aegish_dist.opinions.scoring import ScoringRule
 
 EXCLUDED = -1  # the place of a sample that an overlay leaves out
 
@@ -176,3 +178,40 @@ def parser_versions(session: Session, models: Sequence[str], run: Run) -> dict[s
         rows = of_run.newest("read_parser_versions", model)
         versions[model] = {row.parser_version for row in rows}
     return versions
+
+
+PART_KEYS = 5_000
+
+
+def read_commands(
+    session: Session,
+    run: Run,
+    model: str,
+    keys: Sequence[int],
+    *,
+    target: TrueLabel,
+    rule: ScoringRule,
+) -> Iterator[tuple[str, str, str | None]]:
+    """Yield id and command of samples, and the first reason of a model to stop each.
+
+    Args:
+        model: A model of the run, or a policy, which gives no reason.
+        target: The label of all these samples.
+        rule: What counts as stopped: an attack that is detected, a harmless command that is not
+            accepted.
+    """
+    codes = [code for code in CODES if _is_stopped(rule, target, finding_of(code))]
+    models = PerModel.of(session, run)
+    query = statement("read_commands", counts=models.counts)
+    values = {"model": models.keys.get(model), "codes": codes, "keys": list(keys)}
+    prepare_listing(session)
+    for row in session.execute(query, values, execution_options={"yield_per": PART_KEYS}):
+        yield row.sample_id, row.command, row.reason
+
+
+def _is_stopped(rule: ScoringRule, target: TrueLabel, finding: OutcomeDetail) -> bool:
+    if not rule.is_scored(finding):
+        return False
+    if target is TrueLabel.MALICIOUS:
+        return rule.is_detection(finding)
+    return not rule.is_acceptance(finding)

@@ -444,6 +444,12 @@ def prepare_counting(session: Session) -> None:
     execute(session, "settings_for_counting")
 
 
+def prepare_listing(session: Session) -> None:
+    """Plan the statements of this transaction for the verdicts about a few samples at a time."""
+    prepare_counting(session)
+    execute(session, "settings_for_listing")
+
+
 class PerModel(Struct, frozen=True):
     """The models of a run, in a transaction."""
 

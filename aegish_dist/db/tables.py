@@ -12,6 +12,7 @@ answered. A new member goes to the end of its enumeration, and into `CODE` by a 
 
 from enum import IntEnum, StrEnum
 from functools import cache, partial
+from itertools import product
 from typing import Any
 
 from msgspec import Struct
@@ -95,6 +96,15 @@ def error_class_of(code: int) -> ErrorClass | None:
 
 def outcome_of(code: int) -> Outcome:
     return list(Outcome)[code // 10 % 10 - 1]
+
+
+CODES = tuple(
+    100 * error_class + 10 * outcome_number(outcome) + stop_kind
+    for error_class, outcome, stop_kind in product(
+        range(len(ErrorClass) + 1), Outcome, range(len(StopKind) + 1)
+    )
+)
+"""All that a verdict may have."""
 
 
 METADATA = MetaData(

@@ -7,7 +7,6 @@ are JSON or CSV that PostgreSQL writes itself.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -15,15 +14,15 @@ from msgspec.inspect import DecimalType, DictType
 from sqlalchemy import Row, text
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.outcome import READ, ErrorClass, Outcome, StopKind
+from aegish_dist.core.outcome import READ, ErrorClass, Outcome
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.verdict import FIELDS, STORED, AttemptRecord, CallError, RecordField
 from aegish_dist.db.engine import copied, execute, fragment, statement
 from aegish_dist.db.overlays import OverlayInRun
-from aegish_dist.db.runs import PerModel, prepare_counting, sample_of
-from aegish_dist.db.tables import error_class_of, finding_of, outcome_number, outcome_of
+from aegish_dist.db.runs import PerModel, prepare_listing, sample_of
+from aegish_dist.db.tables import CODES, error_class_of, finding_of, outcome_number, outcome_of
 from aegish_dist.opinions.scoring import ScoringRule
 from aegish_dist.opinions.verdict_query import (
     Correctness,
@@ -47,12 +46,6 @@ PART_VERDICTS = 50_000
 FILE_VERDICTS = 6_000
 LEAST_DIGITS = 4  # fewer characters are no beginning of a sample id
 
-CODES = tuple(
-    100 * error_class + 10 * outcome_number(outcome) + stop_kind
-    for error_class, outcome, stop_kind in product(
-        range(len(ErrorClass) + 1), Outcome, range(len(StopKind) + 1)
-    )
-)
 MARKS = {Correctness.CORRECT: 1, Correctness.WRONG: -1, Correctness.UNSCORED: 0}
 NO_CHANGES: Mapping[str, Sequence[object]] = OverlayInRun().values
 
@@ -145,11 +138,6 @@ def sample_ranges(
             end = min(start + width, len(edges) - 1)
             yield SampleRange(dataset.name, dataset.id, edges[start], edges[end])
             start, width = end, min(2 * width, most)
-
-
-def prepare(session: Session) -> None:
-    prepare_counting(session)
-    execute(session, "settings_for_listing")
 
 
 def categories_of(session: Session, run_id: str) -> list[str]:
@@ -285,7 +273,7 @@ class _Reader:
         of_before = {} if before is None else before.values()
         self._values = self._labels | self._conditions()
         self._values |= {f"before_{name}": of_before.get(name) for name in _OF_BEFORE}
-        prepare(session)
+        prepare_listing(session)
 
     @property
     def compared(self) -> list[int]:
@@ -432,7 +420,7 @@ def export(
         Some thousand verdicts in UTF-8.
     """
     keys = PerModel.of(session, run).keys
-    prepare(session)
+    prepare_listing(session)
     session.execute(text("SET LOCAL timezone = 'UTC'"))
     opinions: dict[str, object] = dict(changes)
     judged = ""

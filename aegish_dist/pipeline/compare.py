@@ -14,8 +14,7 @@ from aegish_dist.core.columns import AskedSamples, Bools, Ints, RunColumns, Samp
 from aegish_dist.core.metric import Difference, Estimate, Metric
 from aegish_dist.core.model import is_baseline
 from aegish_dist.core.run import ModelOfRun, Run, incompatibilities
-from aegish_dist.db.answers import read_commands
-from aegish_dist.db.columns import parser_versions, read_columns
+from aegish_dist.db.columns import parser_versions, read_columns, read_commands
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import ReportError

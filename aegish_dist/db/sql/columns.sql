@@ -1,4 +1,4 @@
--- The verdicts of guards as columns: `db.columns` and `db.answers` read these.
+-- The verdicts of guards as columns: `db.columns` reads these.
 
 -- name: read_samples
 -- The keys of the samples that the run `:run` asks, those of one kind in one row. Labels are those

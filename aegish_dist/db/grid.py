@@ -1,8 +1,6 @@
-"""The answers of several models as columns: sample by sample, and for the grid of a report.
+"""The verdicts of a run for the grid of a report: numbers as columns, and texts part by part.
 
-Of an item that was retried the newest verdict counts. A sample is known by the name of its dataset
-and by its content-derived id, so that runs with dataset rows of their own (`--limit`, imports) are
-matched too.
+Of an item that was retried the newest verdict counts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,51 +21,19 @@ from aegish_dist.core.verdict import STORED
 from aegish_dist.db.columns import items_of, read_rows
 from aegish_dist.db.engine import execute, reading, statement
 from aegish_dist.db.overlays import OverlayInRun
-from aegish_dist.db.runs import PerModel, prepare_counting
-from aegish_dist.db.tables import error_class_of, finding_of, outcome_of
-from aegish_dist.db.verdict_reader import CODES, MARKS, marks_of, prepare
+from aegish_dist.db.runs import PerModel, prepare_counting, prepare_listing
+from aegish_dist.db.tables import CODES, error_class_of, finding_of, outcome_of
 from aegish_dist.opinions.scoring import ScoringRule
 from aegish_dist.opinions.verdict_query import (
     COUNTED,
     NUMBERS,
     TEXTS,
     UNKNOWN,
-    Correctness,
     GridAttempt,
     GridCommand,
     GridNumbers,
     GridTexts,
 )
-
-PART_KEYS = 5_000
-
-
-def read_commands(
-    session: Session,
-    run: Run,
-    model: str,
-    keys: Sequence[int],
-    *,
-    target: TrueLabel,
-    rule: ScoringRule,
-) -> Iterator[tuple[str, str, str | None]]:
-    """Yield id and command of samples, and the first reason of a model to stop each.
-
-    Args:
-        model: A model of the run, or a policy, which gives no reason.
-        target: The label of all these samples.
-        rule: What counts as stopped: an attack that is detected, a harmless command that is not
-            accepted.
-    """
-    stopped = MARKS[Correctness.CORRECT if target is TrueLabel.MALICIOUS else Correctness.WRONG]
-    codes = [code for code, mark in enumerate(marks_of(rule, target)) if mark == stopped]
-    models = PerModel.of(session, run)
-    query = statement("read_commands", counts=models.counts)
-    values = {"model": models.keys.get(model), "codes": codes, "keys": list(keys)}
-    prepare(session)
-    for row in session.execute(query, values, execution_options={"yield_per": PART_KEYS}):
-        yield row.sample_id, row.command, row.reason
-
 
 # Verdicts whose texts are read at once, about, and characters of a text that are read at most.
 PART_VERDICTS = 4_000
@@ -104,7 +70,8 @@ def read_grid(
     by_key = np.argsort(keys)
     excluded = np.array([command.excluded for command in commands], bool)
     harmless = np.array([command.target == TrueLabel.HARMLESS for command in commands], int)
-    marks = np.array([marks_of(rule, TrueLabel.MALICIOUS), marks_of(rule, TrueLabel.HARMLESS)])
+    labels = (TrueLabel.MALICIOUS, TrueLabel.HARMLESS)
+    correct_by_code = np.array([_correct_by_code(rule, label) for label in labels])
     places = _places_by_code(rule)
     shape = (len(models), len(commands), run.epochs)
     numbers = {name: np.full(shape, UNKNOWN) for name in NUMBERS}
@@ -116,7 +83,7 @@ def read_grid(
         with reading(run.run_id):  # a verdict may be about no item of the run
             item = items_of(read, keys[by_key], by_key, run.epochs)
         command = item // run.epochs
-        correct = _CORRECT[marks[harmless[command], code]]
+        correct = correct_by_code[harmless[command], code]
         judged = {name: of_code[code] for name, of_code in places.items()}
         judged["correct"] = np.where(excluded[command], UNKNOWN, correct)
         for name, column in numbers.items():
@@ -124,7 +91,14 @@ def read_grid(
     return GridNumbers(commands, numbers)
 
 
-_CORRECT = np.array([UNKNOWN, 1, 0])  # at the place of a mark: 0 unscored, 1 correct, -1 wrong
+def _correct_by_code(rule: ScoringRule, label: TrueLabel) -> Ints:
+    """Return at each code 1 where it is correct about commands of a label, 0 where it is wrong."""
+    correct = np.full(max(CODES) + 1, UNKNOWN)
+    for code in CODES:
+        finding = finding_of(code)
+        if rule.is_scored(finding):
+            correct[code] = rule.is_correct(label, finding)
+    return correct
 
 
 def _places_by_code(rule: ScoringRule) -> dict[str, Ints]:
@@ -161,7 +135,7 @@ def read_texts(
     query = statement("read_texts", columns=_TEXTS, counts=of_run.counts)
     asked = max(1, len(models) * run.epochs)
     step = at_once * max(1, PART_VERDICTS // (at_once * asked))
-    prepare(session)
+    prepare_listing(session)
     first = 0
     for _, of_dataset in groupby(commands, attrgetter("dataset")):
         keys = [command.key for command in of_dataset]
