@@ -120,9 +120,10 @@ def failure_span(session: Session, run_id: str) -> timedelta:
     return timedelta() if row.first_at is None else row.last_at - row.first_at
 
 
-def answer_span(session: Session, run_id: str) -> tuple[datetime, ...]:
+def answer_span(session: Session, run: Run) -> tuple[datetime, ...]:
     """Return when the first and the last answer of a run came; nothing where none has a time."""
-    row = execute(session, "answer_span", run=run_id).one()
+    keys = list(PerModel.of(session, run).keys.values())
+    row = execute(session, "answer_span", models=keys).one()
     if row.first_at is None:
         return ()
     return (row.first_at, row.last_at)

@@ -108,7 +108,7 @@ def report_data(
         attempts = failed_kinds(session, run_id)
         unanswered = unanswered_by_model(session, run)
         fleet = living_fleet(session)
-        answered = answer_span(session, run_id)
+        answered = answer_span(session, run)
         is_current = snapshot_id is None or is_unchanged(session, run, snapshot.identities)
         stretch_s, failure_times = 0, list[TimedFailures]()
         if ReportPart.FAILURE_TIMES in parts:

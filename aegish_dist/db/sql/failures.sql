@@ -37,10 +37,11 @@ FROM (
 ) AS failed
 
 -- name: answer_span
--- When the first and the last answer to the run `:run` came; null where none has a time.
+-- When the first and the last answer to the models with the keys `:models` came; null without any.
+-- As the keys are values, PostgreSQL knows how few verdicts a small run has among those of others.
 SELECT min(verdict.created_at) AS first_at, max(verdict.created_at) AS last_at
-FROM run_models AS model JOIN verdicts AS verdict ON verdict.run_model_id = model.id
-WHERE model.run_id = :run AND verdict.code < 100
+FROM verdicts AS verdict
+WHERE verdict.run_model_id = ANY(CAST(:models AS integer[])) AND verdict.code < 100
 
 -- fragment: verdicts_without_answer
 -- Verdicts without an answer of the models of the query `model`. They are found in the primary key's
