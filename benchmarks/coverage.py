@@ -2,7 +2,7 @@
 
 Run with `python benchmarks/coverage.py [--runs 10000] [--layouts 50]`; half an hour of one core.
 With `--pairs` it prints the coverage of the differences of two models instead, in minutes.
-Prints the tables of `docs/explanation/statistics.md`.
+`docs/explanation/statistics.md` sums its tables up.
 
 Samples are those of the bundled datasets: whole binaries in random order, copies of them where more
 are needed, until there are n malicious ones, and for the score n harmless ones of the same

@@ -2,7 +2,7 @@
 
 Run with `python benchmarks/false_positives.py [--replications N] [SECTION ...]`. Needs no service;
 10,000 replications take five minutes of one core. Sizes of clusters are those of the bundled data
-sets; the tables are in docs/explanation/differences.md.
+sets; docs/explanation/differences.md sums the tables up.
 
 coverage:   in how many runs the 95 % interval holds the true difference.
 equal:      in how many runs of two equal models p is below 0.05.

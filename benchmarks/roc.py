@@ -1,7 +1,7 @@
 """How often the 95 % intervals of AUROC and its kin cover the truth, and how wide they are.
 
 Run with `python benchmarks/roc.py [--runs 2000] [--kinds auroc,at,pairs,...]`; an hour of one core.
-Prints the tables of `docs/explanation/statistics.md`. The intervals are those of the product, for
+`docs/explanation/statistics.md` sums its tables up. The intervals are those of the product, for
 pairs in numpy, which `tests/unit/statistics/test_roc.py` holds to the product.
 
 Commands are those of the bundled datasets: whole binaries in random order, until there are n, 58 %
