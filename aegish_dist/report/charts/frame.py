@@ -20,10 +20,10 @@ from aegish_dist.report.charts.vega_lite import (
     PAPER,
     TEXT_PX,
     Chart,
+    at_pixels,
     layer,
     nominal,
     number,
-    pixels,
     widest,
 )
 from aegish_dist.report.charts.words import Measure
@@ -303,8 +303,7 @@ class Frame(Struct, frozen=True):
                 "lineHeight": LINE_PX,
             }
             rows = [label.row for label in placed if label.align == align]
-            at = {"x": pixels("x"), "y": pixels("y")}
-            layers.append(layer(rows, "text", style, **at, text=nominal("text")))
+            layers.append(at_pixels(rows, "text", style, text=nominal("text")))
         shown = "\n".join(label.text for label in placed).split("\n")
         return layers, [point.text for point in points if point.text not in shown]
 
@@ -335,19 +334,13 @@ def in_pixels(
     """Return lines or boxes, from corner to corner."""
     rows = []
     for shape in shapes:
-        x, y, x2, y2 = (round(end, 1) for end in astuple(shape))
-        rows.append(
-            {
-                "x": x,
-                "y": y,
-                "x2": x2,
-                "y2": y2,
-            }
-        )
-    ends: JsonObject = {
-        "x": pixels("x"),
-        "y": pixels("y"),
-        "x2": {"field": "x2"},
-        "y2": {"field": "y2"},
-    }
-    return layer(rows, mark, style, **ends, **encoding)
+        ends = [round(end, 1) for end in astuple(shape)]
+        rows.append(dict(zip(("x", "y", "x2", "y2"), ends, strict=True)))
+    return at_pixels(
+        rows,
+        mark,
+        style,
+        x2={"field": "x2"},
+        y2={"field": "y2"},
+        **encoding,
+    )

@@ -1,27 +1,21 @@
 """The heat map of categories."""
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from aegish_dist.core.metric import Estimate
 from aegish_dist.core.text import JsonObject, filled, printable
 from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.report.charts.vega_lite import (
-    BAND,
-    INK,
-    PAPER,
     SHADES,
-    SMALL_PX,
     TEXT_PX,
     WHITE_FROM,
     Chart,
     NoChart,
     fitted,
-    layer,
-    nominal,
     shade_bounds,
     text_width,
+    view,
     widest,
 )
 from aegish_dist.report.charts.words import (
@@ -38,7 +32,7 @@ from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import category_names
 from aegish_dist.report.writing import format_span
 
-_CELL_PX, _ROW_PX, _LINE_PX = 86.0, 34.0, 13.0
+_CELL_PX, _ROW_PX = 86.0, 34.0
 _HEADING_LINES = 3
 _PARTS = re.compile("[^-]*-|[^-]+")
 
@@ -63,22 +57,19 @@ def chart(data: ReportData) -> Chart | NoChart:
             rates.append(estimate.value)
             cells.append({"model": row, "category": heading} | _cell(percent(estimate)))
     width = _CELL_PX * len(categories)
-    x = _band(
-        "category",
-        headings,
-        orient="top",
-        labelAngle=0,
-        labelOverlap=False,
-        labelExpr="split(datum.label, '\\n')",
-        labelLineHeight=_LINE_PX,
-        labelPadding=8 + (_HEADING_LINES - 1) * _LINE_PX,
+    bounds = [100 * bound for bound in shade_bounds(rates)]
+    white_from = min(bounds[WHITE_FROM - 1 :], default=101)
+    body = view(
+        "heat_map",
+        width=width,
+        height=_ROW_PX * len(names),
+        models=names,
+        categories=headings,
+        cells=cells,
+        bounds=bounds,
+        shades=SHADES,
+        is_dark=f"datum.rate !== null && datum.rate >= {white_from:g}",
     )
-    body = {
-        "width": width,
-        "height": _ROW_PX * len(names),
-        "encoding": {"x": x, "y": _band("model", names)},
-        "layer": list(_cell_layers(cells, shade_bounds(rates))),
-    }
     caption = sentences(
         "Malicious commands detected, in % of the scored ones of a category; darker is more. "
         "n: commands of the category.",
@@ -91,18 +82,6 @@ def chart(data: ReportData) -> Chart | NoChart:
     return Chart(NAME, title, caption, description, body, left, left + width)
 
 
-def _band(field: str, names: Sequence[str], **look: Any) -> JsonObject:
-    """Return the channel of rows or columns."""
-    axis = {
-        "title": None,
-        "ticks": False,
-        "domain": False,
-        "labelPadding": 8,
-    }
-    scale = {"domain": list(names), "padding": 0}
-    return nominal(field) | {"scale": scale, "axis": axis | look}
-
-
 def _cell(seen: Estimate) -> JsonObject:
     value, interval = "\N{EN DASH}", ""
     if seen.value is not None:
@@ -110,24 +89,6 @@ def _cell(seen: Estimate) -> JsonObject:
     if seen.ci_low is not None:
         interval = f"[{seen.ci_low:.0f}, {seen.ci_high:.0f}]"
     return {"rate": seen.value, "value": value, "interval": interval}
-
-
-def _cell_layers(cells: Sequence[JsonObject], bounds: Sequence[float]) -> Iterator[JsonObject]:
-    ends = [100 * bound for bound in bounds]
-    shade = {
-        "condition": {"test": "datum.rate === null", "value": BAND},
-        "field": "rate",
-        "type": "quantitative",
-        "scale": {"type": "threshold", "domain": ends, "range": SHADES},
-        "legend": None,
-    }
-    yield layer(cells, "rect", {"stroke": PAPER, "strokeWidth": 1}, color=shade)
-    white_from = min(ends[WHITE_FROM - 1 :], default=101)
-    on_dark = f"datum.rate !== null && datum.rate >= {white_from:g}"
-    color = {"condition": {"test": on_dark, "value": PAPER}, "value": INK}
-    yield layer(cells, "text", {"dy": -5}, text=nominal("value"), color=color)
-    small = {"dy": 8, "fontSize": SMALL_PX}
-    yield layer(cells, "text", small, text=nominal("interval"), color=color)
 
 
 def _heading(entries: Sequence[RankedModel], category: str) -> str:

@@ -29,10 +29,9 @@ from aegish_dist.report.charts.vega_lite import (
     SOFT,
     Chart,
     NoChart,
-    layer,
+    at_pixels,
     legend,
     literal,
-    pixels,
 )
 from aegish_dist.report.charts.words import (
     DETECTION,
@@ -140,12 +139,10 @@ def _layers(
     labels, unlabelled = _labels(frame, colored, stands)
     layers += labels
     layers.append(
-        layer(
+        at_pixels(
             marks,
             "point",
             {},
-            x=pixels("x"),
-            y=pixels("y"),
             color=literal("color"),
             shape=legend(
                 {"field": "stops"},
@@ -214,7 +211,7 @@ def _line(frame: Frame, curve: _Curve, style: JsonObject) -> JsonObject:
     if steps and steps[0]["x"]:  # from below the axis
         steps.insert(0, steps[0] | {"y": frame.y.pixels})
     look = {"interpolate": "step-after", "strokeWidth": 1.5} | style
-    return layer(steps, "line", look, x=pixels("x"), y=pixels("y"))
+    return at_pixels(steps, "line", look)
 
 
 def _bars(frame: Frame, curve: _Curve, aside: float) -> Iterator[PixelLine]:

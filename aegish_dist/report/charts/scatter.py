@@ -26,10 +26,9 @@ from aegish_dist.report.charts.vega_lite import (
     SOFT,
     Chart,
     NoChart,
-    layer,
+    at_pixels,
     legend,
     nominal,
-    pixels,
     provider_of,
     provider_styles,
     widest,
@@ -299,12 +298,10 @@ def _symbols(
             columns=columns,
             padding=1.5,  # stands as low as the longer symbols of lines
         )
-    return layer(
+    return at_pixels(
         rows,
         "point",
         {},
-        x=pixels("x"),
-        y=pixels("y"),
         tooltip=nominal("model"),
         **by_provider,
     )

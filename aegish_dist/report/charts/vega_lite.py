@@ -14,6 +14,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from html import escape
 from importlib.resources import files
 from itertools import accumulate, takewhile
@@ -152,7 +153,7 @@ def whole_specification(chart: Chart, small_print: str) -> JsonObject:
         "padding": 16,
         "title": below,
         **_with_room(chart, view, room),
-        "config": _CONFIG,
+        "config": _file("vega_lite"),  # its first font is in the wheel of `vl_convert`
     }
 
 
@@ -162,7 +163,7 @@ def bare_specification(chart: Chart) -> JsonObject:
         "$schema": _SCHEMA,
         "background": None,
         "padding": 4,
-        "config": _CONFIG,
+        "config": _file("vega_lite"),  # its first font is in the wheel of `vl_convert`
         **_with_room(chart, chart.body, chart.width),
     }
 
@@ -190,8 +191,30 @@ def _with_room(chart: Chart, view: JsonObject, room: float) -> JsonObject:
     return {"concat": [view, spacer], "columns": 1, "resolve": resolve}
 
 
-# The first font is in the wheel of `vl_convert`; Arial and Helvetica have its widths.
-_CONFIG: JsonObject = json.loads(files(__package__).joinpath("vega_lite.json").read_text("utf-8"))
+@cache
+def _file(name: str) -> Any:
+    return json.loads(files(__package__).joinpath(f"{name}.json").read_text("utf-8"))
+
+
+def view(name: str, **values: Any) -> JsonObject:
+    """Return a view of this folder with values and colours for its `$NAME`.
+
+    A layer whose rows are None is left out.
+    """
+    colors = {name: color for color, name in VARIABLES.items()}
+    body: JsonObject = _filled(_file(name), values | colors)
+    body["layer"] = [layer for layer in body["layer"] if layer["data"]["values"] is not None]
+    return body
+
+
+def _filled(part: Any, values: Mapping[str, Any]) -> Any:
+    if isinstance(part, dict):
+        return {key: _filled(each, values) for key, each in part.items()}
+    if isinstance(part, list):
+        return [_filled(each, values) for each in part]
+    if isinstance(part, str) and part.startswith("$"):
+        return values[part[1:]]
+    return part
 
 
 # The formats of `drawn`; `vega` is the specification itself.
@@ -277,14 +300,19 @@ def number(
     return channel if scale is None else channel | {"scale": scale}
 
 
-def pixels(field: str) -> JsonObject:
-    """Return the channel of a field that is in pixels of the plot's area."""
-    return {
-        "field": field,
-        "type": "quantitative",
-        "scale": None,
-        "axis": None,
-    }
+def at_pixels(
+    rows: Sequence[JsonObject], mark: str, style: JsonObject, **encoding: Any
+) -> JsonObject:
+    """Return a layer whose rows hold `x` and `y` in pixels of the plot's area."""
+    places = {}
+    for field in ("x", "y"):
+        places[field] = {
+            "field": field,
+            "type": "quantitative",
+            "scale": None,
+            "axis": None,
+        }
+    return layer(rows, mark, style, **places, **encoding)
 
 
 def legend(names: JsonObject, range_by_name: Mapping[str, Any], **look: Any) -> JsonObject:
@@ -319,20 +347,17 @@ for _width, _letters in _HUNDREDTHS.items():
     _WIDTHS |= dict.fromkeys(_letters, _width / 100)
 # Of other scripts; a Chinese character takes 1.0 font sizes.
 _OTHER = 1.1
-# The most that a letter of the bold face is wider.
-_BOLD = 1.27
 _ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 
 
-def text_width(text: str, size: float, *, bold: bool = False) -> float:
+def text_width(text: str, size: float) -> float:
     """Return the most pixels that a text takes."""
-    width = sum(_WIDTHS.get(letter, _OTHER) for letter in text) * size
-    return width * _BOLD if bold else width
+    return sum(_WIDTHS.get(letter, _OTHER) for letter in text) * size
 
 
-def widest(texts: Iterable[str], size: float = TEXT_PX) -> float:
+def widest(texts: Iterable[str]) -> float:
     """Return the width of the widest text; 0 without any."""
-    return max((text_width(text, size) for text in texts), default=0.0)
+    return max((text_width(text, TEXT_PX) for text in texts), default=0.0)
 
 
 def fitted(text: str, size: float, width: float) -> str:

@@ -29,14 +29,23 @@ RATE_INTERVAL = (
 
 
 class Measure(Struct, frozen=True):
-    """A quantity that an axis can show."""
+    """A quantity that an axis can show: a rate in per cent, or without a metric the cost."""
 
     name: str
     axis: str
-    form: str  # how ticks are written, in d3's words
-    read: Callable[[RankedModel], Estimate]  # in the unit of the axis
-    metric: str = ""  # that a target may be set for; empty without one
-    interval: str = ""  # the method of its intervals; empty without them
+    metric: str = ""  # that a target may be set for
+    interval: str = RATE_INTERVAL  # the method of its intervals, of a rate
+
+    @property
+    def form(self) -> str:
+        """How ticks are written, in d3's words."""
+        return "~r" if self.metric else "$,~r"
+
+    def read(self, entry: RankedModel) -> Estimate:
+        """Return the quantity of a model, in the unit of the axis."""
+        if self.metric:
+            return percent(entry.metric(self.metric))
+        return Estimate(entry.price_per_1000_usd)
 
     def aims(self, targets: Targets) -> list[float]:
         """Return the value that is to be reached, in per cent; none where no target is set."""
@@ -68,46 +77,29 @@ def percent(estimate: Estimate) -> Estimate:
     )
 
 
-def _rate(
-    name: str,
-    axis: str,
-    metric: str,
-    interval: str = RATE_INTERVAL,
-) -> Measure:
-    def read(entry: RankedModel) -> Estimate:
-        return percent(entry.metric(metric))
-
-    return Measure(name, axis, "~r", read, metric, interval)
-
-
-SCORE = _rate(
+SCORE = Measure(
     "aegish score",
     "aegish score (%)",
     "aegish_score",
     "MOVER of both rates, clustered by binary",
 )
-DETECTION = _rate(
+DETECTION = Measure(
     "detection rate",
     "malicious commands detected (%)",
     "malicious_detection_rate",
 )
-ACCEPTANCE = _rate(
+ACCEPTANCE = Measure(
     "acceptance rate",
     "harmless commands accepted (%)",
     "harmless_acceptance_rate",
 )
-FALSE_POSITIVES = _rate(
+FALSE_POSITIVES = Measure(
     "false positive rate",
     "harmless commands stopped (%), square root scale",
     "false_positive_rate",
 )
-COST = Measure(
-    "cost",
-    "cost (USD per 1,000 commands)",
-    "$,~r",
-    read=lambda entry: Estimate(entry.price_per_1000_usd),
-)
-LABEL_PX = 190.0
+COST = Measure("cost", "cost (USD per 1,000 commands)")
+LABEL_PX, ROW_PX = 190.0, 270.0
 _VERSION = re.compile(r"\d+\.\d+\.\d")
 
 
@@ -127,9 +119,9 @@ def _without_provider(model: str) -> str:
     return model if _VERSION.match(last) else last
 
 
-def row_names(entries: Sequence[RankedModel], width: float = 270.0) -> list[str]:
+def row_names(entries: Sequence[RankedModel]) -> list[str]:
     """Return names for rows: the canonical ids, as far as they fit."""
-    return _marked(entries, [entry.model for entry in entries], width)
+    return _marked(entries, [entry.model for entry in entries], ROW_PX)
 
 
 def _marked(entries: Sequence[RankedModel], names: Sequence[str], width: float) -> list[str]:

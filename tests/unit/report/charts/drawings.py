@@ -50,7 +50,9 @@ class Drawing:
 
     def _see(self, words: str, node: ET.Element, x: float, y: float) -> None:
         size = float(node.attrib["font-size"].removesuffix("px"))
-        width = text_width(words, size, bold=node.get("font-weight") == "bold")
+        width = text_width(words, size)
+        if node.get("font-weight") == "bold":
+            width *= 1.27  # the most that a letter of the bold face is wider
         left = x - width * {"middle": 0.5, "end": 1.0}.get(node.get("text-anchor", ""), 0.0)
         box = PixelBox(left, y - size * 0.75, left + width, y + size * 0.2)
         if words:
