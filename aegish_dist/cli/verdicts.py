@@ -50,9 +50,9 @@ from aegish_dist.cli.printing import (
     terminal_width,
 )
 from aegish_dist.cli.workspace import open_run_to_ask, open_workspace
-from aegish_dist.core.failures import TimedFailures, timeline, totals
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.sample import TrueLabel
+from aegish_dist.core.status import TimedFailures, timeline, totals
 from aegish_dist.core.text import counted, printable_json, shortened
 from aegish_dist.errors import ConfigError, DatasetError, StoreError
 from aegish_dist.files import is_stream
@@ -71,7 +71,7 @@ from aegish_dist.pipeline.verdicts import (
     reparse_run,
     show_sample,
 )
-from aegish_dist.report.csv import failures_csv, failures_document
+from aegish_dist.report.operations import failures_csv, failures_document
 from aegish_dist.report.verdicts import (
     command_table,
     detail_json,

@@ -7,14 +7,9 @@ some failures in a row in the fleet, and probes find out when the trouble ends.
 the evidence.
 """
 
-import math
-from collections import defaultdict
-from collections.abc import Iterable
-from datetime import datetime, timedelta
 from enum import IntEnum, StrEnum
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from aegish_dist.core.outcome import ErrorClass, Outcome
 
@@ -154,75 +149,3 @@ def _if_answered_in_run(kind: Kind, evidence: Evidence) -> GiveUp | Step:
 def counts_for_pause(error_class: ErrorClass, retry_after_s: float | None) -> bool:
     """Return whether the wait that the provider asked for holds for all calls to the model."""
     return KINDS[error_class].pauses or (retry_after_s or 0.0) > LONGEST_RETRY_AFTER_S
-
-
-# Characters from no failed attempt to the highest number in a row.
-RAMP = " .:-=+*#%@"
-
-STRETCHES = 60  # most stretches, unless the user sets their length
-_STRETCHES_S = (1, 5, 10, 30, 60, 300, 600, 1_800, 3_600, 10_800, 21_600, 43_200, 86_400)
-
-
-def stretch_of(span: timedelta) -> int:
-    """Return the seconds of a stretch, so that at most `STRETCHES` of them cover a span >= 0."""
-    # Stretches begin at multiples of their length, so the ends of a span may lie in two more.
-    least = span.total_seconds() / (STRETCHES - 1)
-    days = 86_400 * math.ceil(least / 86_400)
-    return next((seconds for seconds in _STRETCHES_S if seconds >= least), days)
-
-
-class TimedFailures(Struct, frozen=True):
-    """Failures of one model for one reason, in one stretch of time or over all."""
-
-    time: datetime | None  # start of the stretch in UTC; None: a total, or an import without times
-    model: str
-    error_class: ErrorClass
-    attempts: int  # failed attempts, also where a later attempt succeeded
-    verdicts: int
-    statuses: tuple[int, ...]
-    message: str  # the provider's words at the newest attempt, masked
-    first_at: datetime | None
-    last_at: datetime | None
-
-
-def totals(rows: Iterable[TimedFailures]) -> list[TimedFailures]:
-    """Add up the stretches of each model and reason, the most attempts first."""
-    kinds: defaultdict[tuple[str, ErrorClass], list[TimedFailures]] = defaultdict(list)
-    for row in rows:
-        kinds[row.model, row.error_class].append(row)
-    # By reason within equal numbers, so that the order of rows changes nothing.
-    added = [_sum(kinds[kind]) for kind in sorted(kinds)]
-    return sorted(added, key=lambda total: (total.model, -total.attempts, -total.verdicts))
-
-
-def _sum(rows: list[TimedFailures]) -> TimedFailures:
-    firsts = [row.first_at for row in rows if row.first_at is not None]
-    lasts = [row.last_at for row in rows if row.last_at is not None]
-    spoken = [row for row in rows if row.message and row.last_at is not None]
-    newest = max(spoken, key=lambda row: str(row.last_at), default=None)
-    return replace(
-        rows[0],
-        time=None,
-        attempts=sum(row.attempts for row in rows),
-        verdicts=sum(row.verdicts for row in rows),
-        statuses=tuple(sorted({status for row in rows for status in row.statuses})),
-        message="" if newest is None else newest.message,
-        first_at=min(firsts, default=None),
-        last_at=max(lasts, default=None),
-    )
-
-
-def timeline(rows: Iterable[TimedFailures], first: datetime, last: datetime, width: int) -> str:
-    """Draw failures from `first` to `last`, which is not earlier, in characters of `RAMP`."""
-    counts = [0] * width
-    stretch_s = (last - first).total_seconds() / width or 1.0
-    for row in rows:
-        if row.time is None:
-            continue
-        place = int((row.time - first).total_seconds() / stretch_s)
-        place = min(max(place, 0), width - 1)
-        counts[place] += max(row.attempts, row.verdicts)
-    most = max(counts, default=0) or 1
-    # Rounded up: a single failure is seen.
-    levels = [math.ceil(count * (len(RAMP) - 1) / most) for count in counts]
-    return "".join(RAMP[level] for level in levels)

@@ -14,11 +14,10 @@ from msgspec import Struct, convert
 from sqlalchemy import RowMapping
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.failures import TimedFailures
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.run import Run
 from aegish_dist.core.secrets import mask_key_shapes
-from aegish_dist.core.status import FailedCalls, tells_pace
+from aegish_dist.core.status import FailedCalls, TimedFailures, tells_pace
 from aegish_dist.core.text import JsonObject
 from aegish_dist.db.engine import execute
 from aegish_dist.db.runs import PerModel, prepare_counting

@@ -98,11 +98,10 @@ def outcome_of(code: int) -> Outcome:
     return list(Outcome)[code // 10 % 10 - 1]
 
 
+_PARTS = product(range(len(ErrorClass) + 1), Outcome, range(len(StopKind) + 1))
 CODES = tuple(
     100 * error_class + 10 * outcome_number(outcome) + stop_kind
-    for error_class, outcome, stop_kind in product(
-        range(len(ErrorClass) + 1), Outcome, range(len(StopKind) + 1)
-    )
+    for error_class, outcome, stop_kind in _PARTS
 )
 """All that a verdict may have."""
 

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 from sqlalchemy import Engine
 
-from aegish_dist.core.failures import TimedFailures, stretch_of
 from aegish_dist.core.metric import Difference, Metric
 from aegish_dist.core.outcome import ErrorClass, Outcome, ScoredAnswer
 from aegish_dist.core.run import Run
-from aegish_dist.core.status import FailedCalls
+from aegish_dist.core.status import FailedCalls, TimedFailures, stretch_of
 from aegish_dist.core.text import JsonObject, printable
 from aegish_dist.db.engine import ONE_VIEW, transaction
 from aegish_dist.db.fleet import Fleet, ModelBlock, living_fleet

@@ -14,12 +14,12 @@ from msgspec.structs import replace
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.failures import TimedFailures
 from aegish_dist.core.model import ModelSpec, WireFormat
 from aegish_dist.core.outcome import Outcome, ScoredAnswer
 from aegish_dist.core.output import Output
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import TrueLabel
+from aegish_dist.core.status import TimedFailures
 from aegish_dist.core.text import did_you_mean, shortened
 from aegish_dist.core.verdict import Completion
 from aegish_dist.db.engine import execute, in_transaction, transaction

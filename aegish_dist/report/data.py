@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from aegish_dist.core.failures import TimedFailures
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.run import Run
+from aegish_dist.core.status import TimedFailures
 from aegish_dist.core.text import JsonObject, known
 from aegish_dist.findings.comparison import ComparisonData
 from aegish_dist.findings.leaderboard import RankedModel, ranked_entries

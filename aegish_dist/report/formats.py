@@ -21,10 +21,15 @@ from aegish_dist.errors import ReportError
 from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.opinions.opinion import Opinion, record_of
 from aegish_dist.report.comparison import comparison_document
-from aegish_dist.report.csv import csv_text, failures_document, in_json_types, spreadsheet_safe
+from aegish_dist.report.csv import csv_text, spreadsheet_safe
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.first_screen import recommendation_document
-from aegish_dist.report.operations import SERVICE_STATISTICS, reasons
+from aegish_dist.report.operations import (
+    SERVICE_STATISTICS,
+    failures_document,
+    in_json_types,
+    reasons,
+)
 from aegish_dist.report.origins import policies_document
 from aegish_dist.report.provenance import reproduction
 from aegish_dist.report.sections import BRIEF, SECTION_NAMES, build_report, one_screen

@@ -7,11 +7,16 @@ best first.
 from collections.abc import Sequence
 from datetime import datetime
 from operator import methodcaller
+from typing import Any
 
-from aegish_dist.core.failures import TimedFailures, totals
+from msgspec.structs import asdict
+
 from aegish_dist.core.outcome import ERROR_LABELS, RULE_ERROR_LABELS, ErrorClass, ScoredAnswer
+from aegish_dist.core.status import TimedFailures, totals
+from aegish_dist.core.text import JsonObject
 from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.opinions.policy import POLICY_PREFIX
+from aegish_dist.report.csv import csv_text
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import (
     MODEL,
@@ -282,3 +287,38 @@ def cost(data: ReportData) -> Section:
     if any(entry.model in data.run.batched for entry in data.ranked):
         note += " What was answered in a batch counts at the price of batches."
     return tabulate("Cost and tokens", data.ranked, columns, note=note)
+
+
+def failures_document(rows: Sequence[TimedFailures]) -> JsonObject:
+    """Return the rows, and their sums by model and reason, in JSON types."""
+    sums = [in_json_types(each) for each in totals(rows)]
+    return {
+        "errors": list(map(in_json_types, rows)),
+        "totals": [{key: value for key, value in each.items() if key != "time"} for each in sums],
+    }
+
+
+def failures_csv(rows: Sequence[TimedFailures]) -> str:
+    """Return the rows as CSV (RFC 4180); what a spreadsheet would compute gets a leading `'`."""
+    return csv_text(
+        (
+            "time",
+            "model",
+            "error_class",
+            "attempts",
+            "verdicts",
+            "statuses",
+            "message",
+            "first_at",
+            "last_at",
+        ),
+        (in_json_types(each) | {"statuses": " ".join(map(str, each.statuses))} for each in rows),
+    )
+
+
+def in_json_types(row: Any) -> JsonObject:
+    """Return the fields of a record; `to_builtins` would refuse half a surrogate pair in a text."""
+    return {
+        name: value.isoformat() if isinstance(value, datetime) else value
+        for name, value in asdict(row).items()
+    }

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from aegish_dist.core.failures import TimedFailures
 from aegish_dist.core.metric import Difference
 from aegish_dist.core.model import Price, Rate
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.run import Prompt
+from aegish_dist.core.status import TimedFailures
 from aegish_dist.errors import ReportError
 from aegish_dist.opinions.opinion import LabelChange, Opinion, Overlay
 from aegish_dist.opinions.scoring import RULES
