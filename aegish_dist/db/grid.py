@@ -12,7 +12,17 @@ import numpy as np
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.columns import Ints
+from aegish_dist.core.columns import (
+    COUNTED,
+    NUMBERS,
+    TEXTS,
+    UNKNOWN,
+    GridAttempt,
+    GridCommand,
+    GridNumbers,
+    GridTexts,
+    Ints,
+)
 from aegish_dist.core.outcome import ErrorClass, Outcome, ScoredAnswer
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import TrueLabel
@@ -24,16 +34,6 @@ from aegish_dist.db.overlays import OverlayInRun
 from aegish_dist.db.runs import PerModel, prepare_counting, prepare_listing
 from aegish_dist.db.tables import CODES, error_class_of, finding_of, outcome_of
 from aegish_dist.opinions.scoring import ScoringRule
-from aegish_dist.opinions.verdict_query import (
-    COUNTED,
-    NUMBERS,
-    TEXTS,
-    UNKNOWN,
-    GridAttempt,
-    GridCommand,
-    GridNumbers,
-    GridTexts,
-)
 
 # Verdicts whose texts are read at once, about, and characters of a text that are read at most.
 PART_VERDICTS = 4_000

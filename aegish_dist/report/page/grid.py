@@ -34,16 +34,10 @@ from itertools import chain
 import msgspec
 import numpy as np
 
+from aegish_dist.core.columns import NUMBERS, UNKNOWN, GridCommand, GridNumbers, GridTexts
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.text import JsonObject, printable, printable_lines, shortened
-from aegish_dist.opinions.verdict_query import (
-    NUMBERS,
-    UNKNOWN,
-    GridCommand,
-    GridNumbers,
-    GridTexts,
-)
 from aegish_dist.report.layout import Section
 from aegish_dist.report.page.tables import TableStyle, table, text
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from aegish_dist.core.columns import Ints
-from aegish_dist.opinions.verdict_query import (
+from aegish_dist.core.columns import (
     NUMBERS,
     TEXTS,
     GridAttempt,
     GridCommand,
     GridNumbers,
     GridTexts,
+    Ints,
 )
 from aegish_dist.report.page.grid import (
     Grid,
