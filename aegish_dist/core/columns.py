@@ -2,6 +2,8 @@
 
 A column has a row for each sample and a number for each of its epochs. What counts is in it: of an
 item that was retried the newest verdict. From columns come the cells of a tally: whole numbers.
+
+The grid of a report has columns of more numbers, guard by guard, and its texts part by part.
 """
 
 from collections import Counter

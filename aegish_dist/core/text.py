@@ -1,14 +1,16 @@
 """Foreign text, cleaned at intake and made safe to print; counts in words; fingerprints.
 
 Every store can hold a cleaned text, and no printed text can move a cursor, change a colour, write
-the clipboard or reorder a line.
+the clipboard or reorder a line. CSV (RFC 4180) holds nothing that a spreadsheet would compute.
 """
 
+import csv
 import hashlib
+import io
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, takewhile
 from typing import Any, TypeVar
 
@@ -185,3 +187,30 @@ def changed_texts(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, dict):
         return {change(key): changed_texts(each, change) for key, each in value.items()}
     return value
+
+
+# Where a cell would begin that a spreadsheet computes; some take full-width signs for plain ones,
+# and in some countries a semicolon separates cells.
+_FORMULA = re.compile(
+    r"""(^|[;|])(?=[\s"']*[=+@\-\N{MINUS SIGN}\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b])"""
+)
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[JsonObject]) -> str:
+    """Return these columns of rows as CSV; what is absent is empty, texts suit spreadsheets."""
+    target = io.StringIO(newline="")
+    writer = csv.DictWriter(target, columns, restval="", extrasaction="ignore")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow(
+            {name: spreadsheet_safe(v) if isinstance(v, str) else v for name, v in row.items()}
+        )
+    return target.getvalue()
+
+
+def spreadsheet_safe(text: str) -> str:
+    """Return foreign text on one line, with a `'` where a spreadsheet would compute it."""
+    shown = printable(text)
+    if text[:1].isalnum() and not (";" in text or "|" in text):
+        return shown  # nearly always, and the pattern takes ten times as long
+    return _FORMULA.sub(r"\1'", shown)

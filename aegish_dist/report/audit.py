@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from msgspec.structs import asdict
 
 from aegish_dist.core.audit import DOUBTFUL_FROM, Audit, AuditedCommand, AuditKind
-from aegish_dist.core.text import JsonObject, printable, shortened
+from aegish_dist.core.text import JsonObject, csv_text, printable, shortened
 from aegish_dist.opinions.opinion import Opinion, run_and_opinion
-from aegish_dist.report.csv import csv_text
 from aegish_dist.report.layout import Section
 from aegish_dist.report.writing import UNDEFINED, format_decimal, format_rate
 

@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 
 from aegish_dist.core.metric import LEVEL, Difference, Metric
 from aegish_dist.core.run import ModelOfRun, Run
-from aegish_dist.core.text import JsonObject, counted, printable, printable_json
+from aegish_dist.core.text import JsonObject, counted, csv_text, printable, printable_json
 from aegish_dist.errors import ReportError
 from aegish_dist.findings.comparison import (
     AUROC,
@@ -22,7 +22,6 @@ from aegish_dist.findings.comparison import (
     most_in_reach,
     result_of,
 )
-from aegish_dist.report.csv import csv_text
 from aegish_dist.report.layout import (
     COMPARED_TITLES,
     INTERVAL,

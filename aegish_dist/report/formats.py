@@ -16,12 +16,11 @@ from msgspec.structs import asdict
 from aegish_dist.core.metric import NUMBERS, Metric
 from aegish_dist.core.model import ModelSpec, Price, Rate
 from aegish_dist.core.run import COT, Prompt, Run
-from aegish_dist.core.text import JsonObject, known, printable_json
+from aegish_dist.core.text import JsonObject, csv_text, known, printable_json, spreadsheet_safe
 from aegish_dist.errors import ReportError
 from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.opinions.opinion import Opinion, record_of
 from aegish_dist.report.comparison import comparison_document
-from aegish_dist.report.csv import csv_text, spreadsheet_safe
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.first_screen import recommendation_document
 from aegish_dist.report.operations import (

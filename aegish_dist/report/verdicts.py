@@ -19,11 +19,11 @@ from aegish_dist.core.text import (
     printable_line_of_json,
     printable_lines,
     shortened,
+    spreadsheet_safe,
 )
 from aegish_dist.core.verdict import AttemptRecord, VerdictRecord
 from aegish_dist.opinions.opinion import Opinion, run_and_opinion
 from aegish_dist.opinions.verdict_query import JudgedVerdict, ListedPart, ShownSample
-from aegish_dist.report.csv import spreadsheet_safe
 from aegish_dist.report.writing import short_names
 
 # Keys of the JSON objects and columns of the CSV, in this order.
