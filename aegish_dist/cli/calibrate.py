@@ -20,7 +20,7 @@ from aegish_dist.cli.options import (
 from aegish_dist.cli.printing import shown, to_file
 from aegish_dist.core.metric import BALANCED_ACCURACY, least_cost, most_detections
 from aegish_dist.opinions.opinion import Opinion
-from aegish_dist.opinions.suspicion import SuspicionRule
+from aegish_dist.opinions.scoring import SuspicionRule
 from aegish_dist.pipeline.calibrate import calibrate as calibrate_run
 from aegish_dist.report.thresholds import render_thresholds
 

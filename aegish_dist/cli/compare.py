@@ -26,7 +26,7 @@ from aegish_dist.cli.printing import note, note_written, put_out, say, shown, to
 from aegish_dist.core.metric import COMPARED
 from aegish_dist.findings.comparison import AUROC, ComparisonData, GateVerdict
 from aegish_dist.opinions.opinion import Opinion
-from aegish_dist.opinions.suspicion import SuspicionRule
+from aegish_dist.opinions.scoring import SuspicionRule
 from aegish_dist.pipeline.compare import Question, changed_commands, compare_models, compare_runs
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.store import Store

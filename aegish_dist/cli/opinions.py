@@ -10,8 +10,7 @@ from aegish_dist.cli.command import FILE, Advanced, advanced, file_option
 from aegish_dist.cli.options import Utf8, completes, read_into, together
 from aegish_dist.cli.printing import note
 from aegish_dist.opinions.opinion import Opinion
-from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES
-from aegish_dist.opinions.suspicion import OWN_NUMBER, SUSPICION_RULES
+from aegish_dist.opinions.scoring import DEFAULT_RULE, OWN_NUMBER, RULES, SUSPICION_RULES
 from aegish_dist.pipeline.opinions import (
     load_opinion,
     load_policies,

@@ -24,7 +24,7 @@ from aegish_dist.files import require_new
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.opinion_files import read_policy
 from aegish_dist.opinions.policy import Requirements, explain
-from aegish_dist.opinions.suspicion import SuspicionRule
+from aegish_dist.opinions.scoring import SuspicionRule
 from aegish_dist.pipeline.policies import search_run, write_winner
 from aegish_dist.report.systems import render_systems
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 from aegish_dist.core.run import Run
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.policy import Candidate, Choice, Origin, PolicySearch, Requirements
-from aegish_dist.opinions.suspicion import NATIVE, SuspicionRule
+from aegish_dist.opinions.scoring import NATIVE, SuspicionRule
 
 MOST_STOPPED = 0.2  # share of harmless commands beyond which a system is not worth a look
 SIMPLEST_FIRST = ("as_it_stands", "with_threshold", "system")

@@ -26,7 +26,7 @@ from aegish_dist.findings.comparison import commands_to_decide
 from aegish_dist.findings.leaderboard import takes_part
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.policy import POLICY_PREFIX, Overlap
-from aegish_dist.opinions.suspicion import NATIVE, SuspicionRule
+from aegish_dist.opinions.scoring import NATIVE, SuspicionRule
 from aegish_dist.statistics.rates import per_10000
 
 

@@ -29,13 +29,13 @@ from aegish_dist.opinions.policy import (
     POLICY_PREFIX,
     Allowlist,
     Condition,
+    Mark,
     OnError,
     Policy,
     Stage,
     When,
 )
-from aegish_dist.opinions.scoring import ACTIONS, ScoringRule
-from aegish_dist.opinions.suspicion import STATED_CONFIDENCE, Mark, SuspicionRule
+from aegish_dist.opinions.scoring import ACTIONS, STATED_CONFIDENCE, ScoringRule, SuspicionRule
 
 
 class Guard(Struct, frozen=True, eq=False):

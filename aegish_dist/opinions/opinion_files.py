@@ -30,11 +30,13 @@ from aegish_dist.opinions.policy import (
     When,
     pattern_problem,
 )
-from aegish_dist.opinions.scoring import RULES, Composite, ScoringRule
-from aegish_dist.opinions.suspicion import (
+from aegish_dist.opinions.scoring import (
+    RULES,
     STATED_CONFIDENCE,
     SUSPICION_RULES,
+    Composite,
     Level,
+    ScoringRule,
     SuspicionRule,
 )
 

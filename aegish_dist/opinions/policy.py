@@ -29,7 +29,6 @@ from aegish_dist.core.metric import (
     most_detections,
 )
 from aegish_dist.core.text import JsonObject, fingerprint_of, printable
-from aegish_dist.opinions.suspicion import Mark
 
 POLICY_PREFIX = "policy/"  # of the name of a policy among models
 RESERVED = re.compile("policy/|allowlist$")  # what policies name in place of a model
@@ -71,6 +70,8 @@ class Stage(Struct, frozen=True):
         return list(zip_longest(self.guards, self.thresholds))
 
 
+Mark = Annotated[str, Meta(pattern="^[0-9a-f]{12}$")]
+"""A hash of a command or a cluster; of 100,000 and 50,000 hardly two are alike by chance."""
 _Fingerprint = Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
 
 

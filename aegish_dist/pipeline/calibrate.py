@@ -30,8 +30,7 @@ from aegish_dist.findings.thresholds import (
 )
 from aegish_dist.opinions.guards import Guard, Guards
 from aegish_dist.opinions.opinion import Opinion
-from aegish_dist.opinions.scoring import ACTIONS
-from aegish_dist.opinions.suspicion import OWN_NUMBER, STATED_CONFIDENCE, SuspicionRule
+from aegish_dist.opinions.scoring import ACTIONS, OWN_NUMBER, STATED_CONFIDENCE, SuspicionRule
 from aegish_dist.pipeline.guards import overlaps_of, read_guards, with_policies
 from aegish_dist.pipeline.snapshots import current_snapshot
 from aegish_dist.statistics.distributions import holm_adjusted

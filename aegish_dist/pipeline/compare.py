@@ -32,8 +32,7 @@ from aegish_dist.findings.comparison import (
 from aegish_dist.opinions.guards import Guards
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.policy import may_be_judged
-from aegish_dist.opinions.scoring import ScoringRule
-from aegish_dist.opinions.suspicion import OWN_NUMBER, SuspicionRule
+from aegish_dist.opinions.scoring import OWN_NUMBER, ScoringRule, SuspicionRule
 from aegish_dist.pipeline.guards import overlaps_of, read_guards
 from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.pipeline.runs import chosen_models

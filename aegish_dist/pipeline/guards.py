@@ -25,7 +25,7 @@ from aegish_dist.opinions.guards import (
 )
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.policy import POLICY_PREFIX, Overlap, out_of_fold, overlap
-from aegish_dist.opinions.suspicion import OWN_NUMBER, STATED_CONFIDENCE, SuspicionRule
+from aegish_dist.opinions.scoring import OWN_NUMBER, STATED_CONFIDENCE, SuspicionRule
 from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.pipeline.runs import chosen_models, no_verdict
 from aegish_dist.statistics.metrics import measure

@@ -24,8 +24,15 @@ from aegish_dist.opinions.opinion_files import (
     read_targets,
 )
 from aegish_dist.opinions.policy import Policy
-from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES, ScoringRule, rule_named
-from aegish_dist.opinions.suspicion import OWN_NUMBER, SUSPICION_RULES, SuspicionRule
+from aegish_dist.opinions.scoring import (
+    DEFAULT_RULE,
+    OWN_NUMBER,
+    RULES,
+    SUSPICION_RULES,
+    ScoringRule,
+    SuspicionRule,
+    rule_named,
+)
 
 ALL = "all"
 

@@ -43,7 +43,7 @@ from aegish_dist.findings.systems import SystemsData
 from aegish_dist.findings.thresholds import CalibrationData
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.policy import POLICY_PREFIX, Requirements
-from aegish_dist.opinions.suspicion import OWN_NUMBER
+from aegish_dist.opinions.scoring import OWN_NUMBER
 from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.pipeline.snapshots import (
     current_snapshot,

@@ -14,7 +14,7 @@ from aegish_dist.core.text import JsonObject, counted, printable_json
 from aegish_dist.findings.thresholds import CalibratedModel, CalibrationData, harmless_needed
 from aegish_dist.opinions.opinion import run_and_opinion
 from aegish_dist.opinions.policy import POLICY_PREFIX
-from aegish_dist.opinions.suspicion import Level, SuspicionRule
+from aegish_dist.opinions.scoring import Level, SuspicionRule
 from aegish_dist.report.layout import (
     INTERVAL,
     MODEL,

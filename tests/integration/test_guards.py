@@ -14,8 +14,7 @@ from aegish_dist.errors import ReportError, StoreError, UnreadableRunError
 from aegish_dist.opinions.guards import Guard, Guards
 from aegish_dist.opinions.opinion import LabelChange, Opinion, Overlay
 from aegish_dist.opinions.parsing import judge
-from aegish_dist.opinions.scoring import rule_named
-from aegish_dist.opinions.suspicion import SUSPICION_RULES
+from aegish_dist.opinions.scoring import SUSPICION_RULES, rule_named
 from aegish_dist.pipeline.guards import read_guards
 from tests.guards import findings_in, listed
 from tests.integration.samples import ALLOWED, BLOCKED, CURL, LS, TAR

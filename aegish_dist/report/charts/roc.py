@@ -11,7 +11,7 @@ from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.findings.roc_curve import RocCurve, roc_curve
 from aegish_dist.opinions.guards import Guards
 from aegish_dist.opinions.policy import POLICY_PREFIX
-from aegish_dist.opinions.suspicion import OWN_NUMBER
+from aegish_dist.opinions.scoring import OWN_NUMBER
 from aegish_dist.report.charts.frame import (
     TALL,
     WIDTH,

@@ -15,7 +15,7 @@ from aegish_dist.opinions.policy import (
     Stage,
     When,
 )
-from aegish_dist.opinions.suspicion import STATED_CONFIDENCE
+from aegish_dist.opinions.scoring import STATED_CONFIDENCE
 from aegish_dist.report.systems import (
     build_systems,
     system_in_short,

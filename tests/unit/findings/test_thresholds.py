@@ -21,8 +21,7 @@ from aegish_dist.findings.thresholds import (
     in_order,
 )
 from aegish_dist.opinions.opinion import Opinion
-from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES
-from aegish_dist.opinions.suspicion import NATIVE, STATED_CONFIDENCE
+from aegish_dist.opinions.scoring import DEFAULT_RULE, NATIVE, RULES, STATED_CONFIDENCE
 from tests.unit.report.reports import a_model, a_report
 
 RUN = a_report(a_model()).run

@@ -28,8 +28,7 @@ from aegish_dist.opinions.opinion_files import (
     toml_text,
 )
 from aegish_dist.opinions.policy import OnError, Origin, Policy, Stage, When
-from aegish_dist.opinions.scoring import RULES, Composite, ScoringRule
-from aegish_dist.opinions.suspicion import STATED_CONFIDENCE, Level
+from aegish_dist.opinions.scoring import RULES, STATED_CONFIDENCE, Composite, Level, ScoringRule
 from aegish_dist.statistics.metrics import METRICS
 from tests.recorded import lines_of
 

@@ -11,11 +11,14 @@ from aegish_dist.core.columns import FINDINGS, NO_VERDICT, GuardColumns, RunColu
 from aegish_dist.core.outcome import Outcome, OutcomeDetail
 from aegish_dist.errors import OpinionError
 from aegish_dist.opinions.guards import guards_under, suspicion_of
-from aegish_dist.opinions.scoring import ACTIONS, DEFAULT_RULE, RULES, ScoringRule
-from aegish_dist.opinions.suspicion import (
+from aegish_dist.opinions.scoring import (
+    ACTIONS,
+    DEFAULT_RULE,
     OWN_NUMBER,
+    RULES,
     STATED_CONFIDENCE,
     SUSPICION_RULES,
+    ScoringRule,
     SuspicionRule,
 )
 from aegish_dist.pipeline.opinions import load_suspicion_rule
