@@ -7,9 +7,18 @@ from click.core import ParameterSource
 from msgspec.structs import replace
 
 from aegish_dist.cli.command import FILE, Advanced, advanced, file_option
-from aegish_dist.cli.options import Utf8, completes, read_into, together
+from aegish_dist.cli.options import (
+    SHARE,
+    FiniteRange,
+    Utf8,
+    completes,
+    read_into,
+    together,
+)
 from aegish_dist.cli.printing import note
+from aegish_dist.core.text import known
 from aegish_dist.opinions.opinion import Opinion
+from aegish_dist.opinions.policy import Requirements
 from aegish_dist.opinions.scoring import DEFAULT_RULE, OWN_NUMBER, RULES, SUSPICION_RULES
 from aegish_dist.pipeline.opinions import (
     load_opinion,
@@ -72,6 +81,56 @@ with_policies = read_into(
         type=FILE,
         metavar="FILE",
         help="A policy file: its guard, `policy/NAME`, stands among the models. Repeatable.",
+    ),
+)
+
+
+def _requirements(
+    max_fpr: float | None,
+    max_cost_per_1000: float | None,
+    max_p95_ms: float | None,
+    prevalence: float | None,
+) -> Requirements | None:
+    """Return the bounds that are given; None without any."""
+    cost = None if max_cost_per_1000 is None else 10 * max_cost_per_1000
+    given = known(
+        {
+            "max_fpr": max_fpr,
+            "max_cost_per_10000": cost,
+            "max_p95_ms": max_p95_ms,
+            "prevalence": prevalence,
+        }
+    )
+    return Requirements(**given) if given else None
+
+
+_POSITIVE = FiniteRange(0, min_open=True)
+with_bounds = read_into(
+    "bounds",
+    _requirements,
+    click.option(
+        "--max-fpr",
+        type=SHARE,
+        metavar="F",
+        help="Detect the most with a false positive rate of at most F.",
+    ),
+    click.option(
+        "--max-cost-per-1000",
+        type=_POSITIVE,
+        metavar="C",
+        help="USD that 1,000 commands may cost.",
+    ),
+    click.option(
+        "--max-p95-ms",
+        type=_POSITIVE,
+        metavar="T",
+        help="Milliseconds that 95 % of the commands may take.",
+    ),
+    click.option(
+        "--prevalence",
+        type=SHARE,
+        metavar="P",
+        help="Share of dangerous commands in use. Default: 0.001.",
     ),
 )
 

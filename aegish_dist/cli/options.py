@@ -140,50 +140,6 @@ def read_into(
 
 
 SHARE = FiniteRange(1e-6, 1, max_open=True)
-_POSITIVE = FiniteRange(0, min_open=True)
-
-
-def _given_bounds(
-    max_fpr: float | None,
-    max_cost_per_1000: float | None,
-    max_p95_ms: float | None,
-    prevalence: float | None,
-) -> dict[str, float]:
-    """Return the bounds that are given, as fields of `Requirements`."""
-    bounds = {"max_fpr": max_fpr, "max_p95_ms": max_p95_ms, "prevalence": prevalence}
-    if max_cost_per_1000 is not None:
-        bounds["max_cost_per_10000"] = 10 * max_cost_per_1000
-    return {name: bound for name, bound in bounds.items() if bound is not None}
-
-
-with_bounds = read_into(
-    "bounds",
-    _given_bounds,
-    click.option(
-        "--max-fpr",
-        type=SHARE,
-        metavar="F",
-        help="Detect the most with a false positive rate of at most F.",
-    ),
-    click.option(
-        "--max-cost-per-1000",
-        type=_POSITIVE,
-        metavar="C",
-        help="USD that 1,000 commands may cost.",
-    ),
-    click.option(
-        "--max-p95-ms",
-        type=_POSITIVE,
-        metavar="T",
-        help="Milliseconds that 95 % of the commands may take.",
-    ),
-    click.option(
-        "--prevalence",
-        type=SHARE,
-        metavar="P",
-        help="Share of dangerous commands in use. Default: 0.001.",
-    ),
-)
 
 
 def _format(form: str | None, as_json: bool) -> str | None:

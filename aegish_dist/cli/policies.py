@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from aegish_dist.cli.command import FILE, group
-from aegish_dist.cli.opinions import note_overlay, with_opinion, with_suspicion
+from aegish_dist.cli.opinions import note_overlay, with_bounds, with_opinion, with_suspicion
 from aegish_dist.cli.options import (
     MAX_INTEGER,
     as_json,
@@ -16,7 +16,6 @@ from aegish_dist.cli.options import (
     open_run,
     refuse_usage,
     run_id,
-    with_bounds,
     without_collector,
 )
 from aegish_dist.cli.printing import note_next, note_written, say, shown, to_file
@@ -70,7 +69,7 @@ def search(
     *,
     run_id: str,
     models: list[str],
-    bounds: dict[str, float],
+    bounds: Requirements | None,
     write: Path | None,
     limit: int,
     as_json: bool,
@@ -89,7 +88,7 @@ def search(
         refuse_usage((write == output, "--write and --output name the same file"))
         # A policy that a gate relies on is not replaced.
         require_new(write)
-    needs = Requirements(**bounds)
+    needs = bounds or Requirements()
     store, run = open_run(run_id)
     note_overlay(store, run, opinion)
     with shown(output) as show:

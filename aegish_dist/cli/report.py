@@ -10,7 +10,13 @@ from msgspec.structs import replace
 
 from aegish_dist.cli import EXIT_INCONCLUSIVE, EXIT_WORSE
 from aegish_dist.cli.command import Advanced, command, flag
-from aegish_dist.cli.opinions import note_what_counts, typed_words, with_opinion, with_policies
+from aegish_dist.cli.opinions import (
+    note_what_counts,
+    typed_words,
+    with_bounds,
+    with_opinion,
+    with_policies,
+)
 from aegish_dist.cli.options import (
     FiniteRange,
     OneOf,
@@ -23,7 +29,6 @@ from aegish_dist.cli.options import (
     or_as_json,
     refuse_usage,
     run_id,
-    with_bounds,
     with_snapshot,
     without_collector,
 )
@@ -34,7 +39,7 @@ from aegish_dist.files import is_stream
 from aegish_dist.findings.leaderboard import Gated, gated
 from aegish_dist.findings.recommendation import TAKE_MARGIN
 from aegish_dist.opinions.opinion import Opinion
-from aegish_dist.opinions.policy import may_be_judged
+from aegish_dist.opinions.policy import Requirements, may_be_judged
 from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES
 from aegish_dist.pipeline.report import ReportPart, report_data, report_grid
 from aegish_dist.pipeline.runs import chosen_models
@@ -172,7 +177,7 @@ def report(
     fail_on: str | None,
     details: str | None,
     take_margin: float,
-    bounds: dict[str, float],
+    bounds: Requirements | None,
     snapshot: int | None,
     opinion: Opinion,
 ) -> int:

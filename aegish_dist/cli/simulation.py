@@ -8,14 +8,14 @@ from tempfile import TemporaryDirectory
 import click
 
 from aegish_dist.cli.command import FILE, PORT_NUMBER, advanced, command, file_option
-from aegish_dist.cli.options import FiniteRange
+from aegish_dist.cli.options import FiniteRange, read_into
 from aegish_dist.cli.printing import note, note_next, shown
 from aegish_dist.cli.report import draw_page, page_path
 from aegish_dist.cli.status import Shown
 from aegish_dist.cli.workspace import open_workspace
 from aegish_dist.core.model import HTTP_FORMATS, CallParameters
 from aegish_dist.core.output import Output
-from aegish_dist.core.text import did_you_mean, known
+from aegish_dist.core.text import JsonObject, did_you_mean, known
 from aegish_dist.errors import ConfigError
 from aegish_dist.interchange.verdict_files import read_rows
 from aegish_dist.opinions.opinion import Opinion
@@ -68,49 +68,77 @@ It speaks {FORMATS}, needs no key, and answers like simulated models or with rec
 """
 
 
+def given_values(
+    *,
+    port: int,
+    hosts: tuple[str, ...],
+    seed: int | None,
+    latency: str | None,
+    faults: dict[str, float],
+    requests_per_minute: float | None,
+    burst: int,
+) -> JsonObject:
+    """Return what stands in place of the values of a scenario."""
+    limit = {"requests_per_minute": requests_per_minute, "burst": burst}
+    return known(
+        {
+            "port": port,
+            "hosts": hosts or None,
+            "seed": seed,
+            "latency": latency,
+            "faults": faults or None,
+            "rate_limit": None if requests_per_minute is None else limit,
+        }
+    )
+
+
 @command(
     "aegish-dist simulate-provider --write-catalog sim.toml & sleep 2",
     "AEGISH_DIST_CATALOG=sim.toml aegish-dist submit --models simulated/careful",
     help=HELP,
 )
-@click.option(
-    "--port",
-    type=PORT_NUMBER,
-    default=8099,
-    help="Port on 127.0.0.1; 0 takes a free one.",
-)
-@advanced(
-    "--allow-host",
-    "hosts",
-    multiple=True,
-    metavar="NAME",
-    help="Also answer requests for this host, where a relay makes it reachable; repeatable.",
-)
-@advanced("--seed", type=int, help="Decides answers, latencies and faults.")
-@click.option(
-    "--latency",
-    metavar="KIND:SECONDS",
-    help="`constant:1`, `uniform:0.5,1.5`, `lognormal:1,0.4` or `exponential:1`;"
-    " default: each simulated model's own.",
-)
-@click.option(
-    "--fault",
-    "faults",
-    multiple=True,
-    callback=_faults,
-    metavar="NAME=PROBABILITY",
-    help="For instance `rate_limit=0.05`; repeatable.",
-)
-@click.option(
-    "--requests-per-minute",
-    type=FiniteRange(0, min_open=True),
-    help="Answer 429 above this rate, per model.",
-)
-@advanced(
-    "--burst",
-    type=click.IntRange(1),
-    default=20,
-    help="Requests that may come at once below that rate.",
+@read_into(
+    "given",
+    given_values,
+    click.option(
+        "--port",
+        type=PORT_NUMBER,
+        default=8099,
+        help="Port on 127.0.0.1; 0 takes a free one.",
+    ),
+    advanced(
+        "--allow-host",
+        "hosts",
+        multiple=True,
+        metavar="NAME",
+        help="Also answer requests for this host, where a relay makes it reachable; repeatable.",
+    ),
+    advanced("--seed", type=int, help="Decides answers, latencies and faults."),
+    click.option(
+        "--latency",
+        metavar="KIND:SECONDS",
+        help="`constant:1`, `uniform:0.5,1.5`, `lognormal:1,0.4` or `exponential:1`;"
+        " default: each simulated model's own.",
+    ),
+    click.option(
+        "--fault",
+        "faults",
+        multiple=True,
+        callback=_faults,
+        metavar="NAME=PROBABILITY",
+        help="For instance `rate_limit=0.05`; repeatable.",
+    ),
+    click.option(
+        "--requests-per-minute",
+        type=FiniteRange(0, min_open=True),
+        help="Answer 429 above this rate, per model.",
+    ),
+    advanced(
+        "--burst",
+        type=click.IntRange(1),
+        default=20,
+        help="Requests that may come at once below that rate.",
+    ),
 )
 @advanced(
     "--scenario",
@@ -131,30 +159,14 @@ It speaks {FORMATS}, needs no key, and answers like simulated models or with rec
 )
 def simulate_provider(
     *,
-    port: int,
-    hosts: tuple[str, ...],
-    seed: int | None,
-    latency: str | None,
-    faults: dict[str, float],
-    requests_per_minute: float | None,
-    burst: int,
+    given: JsonObject,
     scenario: Path | None,
     replays: tuple[Path, ...],
     catalog: Path | None,
 ) -> None:
-    configured = partial(
-        simulator_config,
-        port=port,
-        hosts=hosts,
-        seed=seed,
-        latency=latency,
-        faults=faults,
-        requests_per_minute=requests_per_minute,
-        burst=burst,
-    )
     # Tried without the file: an error is one of an option then, and says how to type it.
     try:
-        configured(None)
+        simulator_config(None, given)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
     recordings = []
@@ -186,7 +198,7 @@ def simulate_provider(
         first = named[0] if named else FIRST
         note_next(_ask_simulated(catalog, first), OPEN)
 
-    config = configured(scenario)
+    config = simulator_config(scenario, given)
     run_forever(Simulator(config, recordings), ready)
 
 

@@ -131,23 +131,11 @@ FEWEST_ANSWERS = 4
 
 def batch_totals(session: Session, run_id: str) -> dict[str, BatchTotals]:
     """Return the batches of each model of a run that is asked in batches, now or later."""
-    return {row.model: _totals(row) for row in execute(session, "add_up_batches", run=run_id)}
-
-
-def _totals(row: Row[Any]) -> BatchTotals:
-    states = {state: getattr(row, state.value) for state in BatchState}
-    return BatchTotals(
-        batches=row.batches,
-        open=row.batches - row.ended,
-        requests=int(row.requests),
-        answered=int(row.answered),
-        oldest_s=None if row.oldest_s is None else float(row.oldest_s),
-        expected_usd=None if row.unpriced else row.expected_usd or Decimal(0),
-        problem=row.problem,
-        states={state: number for state, number in states.items() if number},
-        starts_in_s=float(row.starts_in_s),
-        live=row.live,
-    )
+    totals = {}
+    for row in execute(session, "add_up_batches", run=run_id).mappings():
+        states = {state.value: row[state.value] for state in BatchState if row[state.value]}
+        totals[row["model"]] = convert({**row, "states": states}, BatchTotals)
+    return totals
 
 
 def usage_of_answers(session: Session, run_id: str, model: str) -> Usage | None:

@@ -54,7 +54,6 @@ CORRECT = {1: True, -1: False, 0: None}
 _OF_BEFORE = ("changed_keys", "changed_targets", "malicious_marks", "harmless_marks")
 _ACTIONS = [outcome_number(each) for each in (Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK)]
 _END = 2**63 - 1
-_WHOLE_CHARS = 2**31 - 1
 
 _FIELDS = {each.name: each for each in STORED}
 # Fields of a record that a list reads from the table; outcome and error class are in the code.
@@ -297,8 +296,8 @@ class _Reader:
     def attempts(self, part: SampleRange) -> dict[tuple[str, int, int], list[AttemptRecord]]:
         """Return the failed attempts about samples by model, epoch and generation."""
         found: dict[tuple[str, int, int], list[AttemptRecord]] = {}
-        values = {"models": self._shown, "chars": _WHOLE_CHARS} | part.bounds()
-        for row in execute(self._session, "read_attempts", **values):
+        attempts = execute(self._session, "read_attempts", models=self._shown, **part.bounds())
+        for row in attempts:
             key = self._names[row.run_model_id], row.epoch, row.generation
             found.setdefault(key, []).append(
                 AttemptRecord(

@@ -1,7 +1,6 @@
 """Comparing: models of one run with each other, or the same models of several runs."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -10,7 +9,7 @@ from msgspec.structs import replace
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from aegish_dist.core.columns import AskedSamples, Bools, Ints, RunColumns, SampleKind
+from aegish_dist.core.columns import AskedSamples, Bools, GuardColumns, Ints, SampleKind
 from aegish_dist.core.metric import Difference, Estimate, Metric
 from aegish_dist.core.model import is_baseline
 from aegish_dist.core.run import ModelOfRun, Run, incompatibilities
@@ -29,7 +28,7 @@ from aegish_dist.findings.comparison import (
     run_names,
     tie_groups,
 )
-from aegish_dist.opinions.guards import Guards
+from aegish_dist.opinions.guards import Guard, Guards
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.policy import may_be_judged
 from aegish_dist.opinions.scoring import OWN_NUMBER, ScoringRule, SuspicionRule
@@ -121,30 +120,24 @@ class _Answers(Struct, frozen=True, eq=False):
     keys: dict[str, Ints]  # by run and sample, its key in the store
 
 
-def _of_guards(guards: Guards, run_id: str, rule: ScoringRule) -> _Answers:
-    """Return what models and policies of a run answered."""
-    values, answered = {}, {}
-    for guard in guards.guards:
-        side = ModelOfRun(run_id, guard.name)
-        values[side] = scored_values(guard.finding, guards.samples.malicious, rule)
-        answered[side] = guard.answered
-    return _Answers(guards.samples, values, answered, {run_id: guards.samples.keys})
+# What guards of a run said, by name, and about which samples.
+_Read = tuple[AskedSamples, Mapping[str, GuardColumns | Guard]]
 
 
-def _of_runs(columns: Mapping[str, RunColumns], rule: ScoringRule) -> _Answers:
-    """Join what models of several runs answered: a sample is known by its dataset and id."""
-    if len(columns) == 1:
-        places = {run_id: np.arange(len(read.samples)) for run_id, read in columns.items()}
-        samples = next(iter(columns.values())).samples
+def _answers(runs: Mapping[str, _Read], rule: ScoringRule) -> _Answers:
+    """Join what guards of several runs answered: a sample is known by its dataset and id."""
+    if len(runs) == 1:
+        [(samples, _)] = runs.values()
+        places = dict.fromkeys(runs, np.arange(len(samples)))
     else:
-        samples, places = _joined_samples(columns)
+        samples, places = _joined_samples({run_id: of_run for run_id, (of_run, _) in runs.items()})
     values, answered, keys = {}, {}, {}
-    for run_id, read in columns.items():
+    for run_id, (of_run, guards) in runs.items():
         at = places[run_id]
         keys[run_id] = np.zeros(len(samples), np.int64)
-        keys[run_id][at] = read.samples.keys
-        for model, guard in read.guards.items():
-            side = ModelOfRun(run_id, model)
+        keys[run_id][at] = of_run.keys
+        for name, guard in guards.items():
+            side = ModelOfRun(run_id, name)
             values[side] = np.full(len(samples), UNSCORED)
             values[side][at] = scored_values(guard.finding, samples.malicious[at], rule)
             answered[side] = np.zeros(len(samples), bool)
@@ -152,18 +145,18 @@ def _of_runs(columns: Mapping[str, RunColumns], rule: ScoringRule) -> _Answers:
     return _Answers(samples, values, answered, keys)
 
 
-def _joined_samples(columns: Mapping[str, RunColumns]) -> tuple[AskedSamples, dict[str, Ints]]:
+def _joined_samples(runs: Mapping[str, AskedSamples]) -> tuple[AskedSamples, dict[str, Ints]]:
     """Return the samples of runs, each once, and by run their places; labels are of the first."""
     kinds: dict[SampleKind, int] = {}
     kind: list[int] = []
     place_of: dict[tuple[str, str], int] = {}
     places = {}
-    for run_id, read in columns.items():
+    for run_id, samples in runs.items():
         own = []
-        for name, number in zip(read.samples.names, read.samples.kind.tolist(), strict=True):
+        for name, number in zip(samples.names, samples.kind.tolist(), strict=True):
             place = place_of.setdefault(name, len(kind))
             if place == len(kind):
-                kind.append(kinds.setdefault(read.samples.kinds[number], len(kinds)))
+                kind.append(kinds.setdefault(samples.kinds[number], len(kinds)))
             own.append(place)
         places[run_id] = np.array(own, np.int64)
     return AskedSamples(list(kinds), np.array(kind, np.int64)), places
@@ -212,18 +205,17 @@ def _compared(
     guards: Guards | None = None,
 ) -> ComparisonData:
     sides = dict.fromkeys(side for pair in pairs for side in pair)
-    side = partial(ModelOfRun, runs[0].run_id)
     rule = asked.opinion.rule
-    if guards is None:
-        columns = {}
-        for run in runs:
+    read: dict[str, _Read] = {}
+    for run in runs:
+        if guards is None:
             models = [each.model for each in sides if each.run_id == run.run_id]
             overlay = overlay_of(session, run, asked.opinion)
-            texts = len(runs) > 1
-            columns[run.run_id] = read_columns(session, run, models, overlay, texts=texts)
-        answers = _of_runs(columns, rule)
-    else:
-        answers = _of_guards(guards, runs[0].run_id, rule)
+            columns = read_columns(session, run, models, overlay, texts=len(runs) > 1)
+            read[run.run_id] = columns.samples, columns.guards
+        else:
+            read[run.run_id] = guards.samples, {guard.name: guard for guard in guards.guards}
+    answers = _answers(read, rule)
     areas = _areas(guards) if guards is not None and asked.metric == AUROC else {}
     scored = PairedScores(answers.samples, answers.values, rule.composite)
     comparisons = scored.compare(pairs, by_category=asked.by_category)
@@ -246,7 +238,7 @@ def _compared(
         for pair, comparison in zip(pairs, comparisons, strict=True)
     ]
     policies = guards.guards if guards is not None else ()
-    simulated = {side(each.name) for each in policies if each.simulated}
+    simulated = {ModelOfRun(runs[0].run_id, each.name) for each in policies if each.simulated}
     for run in runs:
         simulated |= {ModelOfRun(run.run_id, spec.id) for spec in run.models if spec.simulated}
     in_groups = len(runs) == 1 and not asked.gate

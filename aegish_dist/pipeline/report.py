@@ -85,7 +85,7 @@ def report_data(
     snapshot_id: int | None = None,
     *,
     parts: Collection[ReportPart] = (),
-    bounds: Mapping[str, float] | None = None,
+    bounds: Requirements | None = None,
     take_margin: float = TAKE_MARGIN,
 ) -> ReportData:
     """Gather what a report shows.
@@ -93,8 +93,7 @@ def report_data(
     Args:
         opinion: What to apply; of a named snapshot, its policies alone.
         snapshot_id: A stored snapshot; the current verdicts when None.
-        bounds: Fields of `Requirements`, within which systems of guards are searched; none are
-            without any.
+        bounds: Bounds within which systems of guards are searched; None: none are.
         take_margin: Of the score, how much worse than the best a guard may be that is recommended.
 
     Raises:
@@ -130,17 +129,14 @@ def report_data(
                 f" snapshot {snapshot.snapshot_id} under a known rule set: leave out --snapshot"
             )
         shown = _with_policies(snapshot, known, guards or _guards(engine, run_id, known))
-    systems = None
+    systems = scores = fitted = None
     if known and bounds:
         systems = _systems(engine, run_id, known, guards, bounds)
-    scores = None
     if known and ReportPart.SCORES in parts:
         scores = _scores(engine, run_id, known, guards=guards)
-    fitted = None
     if advised and shown.opinion and not _is_too_much(run, snapshot):
-        chosen: dict[str, Any] = {"known": shown, "guards": guards}
-        if systems is not None:
-            chosen["criterion"] = systems.requirements.criterion
+        criterion = (bounds or Requirements()).criterion
+        chosen = {"known": shown, "guards": guards, "criterion": criterion}
         fitted = _scores(engine, run_id, shown.opinion, **chosen)
     halted = list(_halted(run, fleet, snapshot))
     comparison = _comparison(engine, run, shown, parts) if is_current else None
@@ -214,11 +210,9 @@ def _recommendation(
 
 def _incomplete(run: Run, snapshot: Snapshot, halted: Sequence[Halted]) -> Incomplete | None:
     """Return what is missing of a run; None where nothing is."""
-    missing = {
-        entry.model: (entry.counts["planned"] or 0) - (entry.counts["done"] or 0)
-        for entry in snapshot.entries
-    }
-    number = sum(max(each, 0) for each in missing.values())
+    number = 0
+    for entry in snapshot.entries:
+        number += max(0, (entry.counts["planned"] or 0) - (entry.counts["done"] or 0))
     if not number:
         return None
     states = dict.fromkeys(each.state for each in halted)
@@ -304,16 +298,16 @@ def _systems(
     run_id: str,
     opinion: Opinion,
     guards: Guards | None,
-    bounds: Mapping[str, float],
+    bounds: Requirements,
 ) -> SystemsData:
     """Search for systems of models within bounds."""
     from aegish_dist.pipeline.policies import search_run  # noqa: PLC0415  for this part alone
 
-    needs, alone = Requirements(**bounds), replace(opinion, policies={})
+    alone = replace(opinion, policies={})
     if guards:
         models = [e for e in guards.guards if not e.name.startswith(POLICY_PREFIX)]
         guards = replace(guards, guards=models)
-    return search_run(engine, run_id, alone, OWN_NUMBER, requirements=needs, guards=guards)
+    return search_run(engine, run_id, alone, OWN_NUMBER, requirements=bounds, guards=guards)
 
 
 def _is_too_much(run: Run, snapshot: Snapshot) -> bool:

@@ -63,33 +63,12 @@ default = false
 """
 
 
-def simulator_config(
-    scenario: Path | None,
-    *,
-    port: int,
-    hosts: Sequence[str],
-    seed: int | None,
-    latency: str | None,
-    faults: Mapping[str, float],
-    requests_per_minute: float | None,
-    burst: int,
-) -> SimulatorConfig:
-    """Return a scenario with the given values in place of its own; None and nothing leave a value.
+def simulator_config(scenario: Path | None, given: JsonObject) -> SimulatorConfig:
+    """Return a scenario with the given values in place of its own.
 
     A scenario or a value that is not valid is a ConfigError.
     """
     config = SimulatorConfig() if scenario is None else read_scenario(scenario)
-    given: JsonObject = {"port": port}
-    if hosts:
-        given["hosts"] = hosts
-    if seed is not None:
-        given["seed"] = seed
-    if latency is not None:
-        given["latency"] = latency
-    if faults:
-        given["faults"] = faults
-    if requests_per_minute is not None:
-        given["rate_limit"] = {"requests_per_minute": requests_per_minute, "burst": burst}
     try:
         over = checked(given, SimulatorConfig)
     except InputError as error:

@@ -6,9 +6,10 @@
 -- the provider has answered, the seconds since the oldest was handed over, and their expected cost
 -- (null where one is unknown). The problem is that of the newest open batch that has one, or else of
 -- the newest batch. `live` are the items that are asked live, counted while no batch is open.
-SELECT model.model, greatest(0, extract(epoch FROM model.batch_from - now())) AS starts_in_s,
+SELECT model.model,
+       greatest(0, extract(epoch FROM model.batch_from - now()))::float8 AS starts_in_s,
        made.*,
-       CASE WHEN made.batches > made.ended THEN 0 ELSE (
+       CASE WHEN made.open > 0 THEN 0 ELSE (
            SELECT count(*) FROM batched_items WHERE run_model_id = model.id AND live) END AS live
 FROM run_models AS model
 CROSS JOIN LATERAL (
@@ -18,14 +19,16 @@ CROSS JOIN LATERAL (
            count(*) FILTER (WHERE state = 'in_progress') AS in_progress,
            count(*) FILTER (WHERE state = 'collecting') AS collecting,
            count(*) FILTER (WHERE state = 'ended') AS ended,
-           coalesce(sum(requests) FILTER (WHERE state <> 'ended'), 0) AS requests,
+           count(*) FILTER (WHERE state <> 'ended') AS open,
+           coalesce(sum(requests) FILTER (WHERE state <> 'ended'), 0)::bigint AS requests,
            coalesce(sum(coalesce((counts ->> 'succeeded')::bigint, 0)
                         + coalesce((counts ->> 'failed')::bigint, 0))
-                    FILTER (WHERE state <> 'ended'), 0) AS answered,
-           extract(epoch FROM now() - min(submitted_at) FILTER (WHERE state <> 'ended'))
+                    FILTER (WHERE state <> 'ended'), 0)::bigint AS answered,
+           extract(epoch FROM now() - min(submitted_at) FILTER (WHERE state <> 'ended'))::float8
                AS oldest_s,
-           sum(expected_usd) FILTER (WHERE state <> 'ended') AS expected_usd,
-           count(*) FILTER (WHERE state <> 'ended' AND expected_usd IS NULL) AS unpriced,
+           CASE WHEN count(*) FILTER (WHERE state <> 'ended' AND expected_usd IS NULL) = 0
+                THEN coalesce(sum(expected_usd) FILTER (WHERE state <> 'ended'), 0) END
+               AS expected_usd,
            (array_agg(problem ORDER BY state = 'ended', id DESC)
             FILTER (WHERE problem IS NOT NULL AND (state <> 'ended' OR id = newest_id)))[1]
                AS problem

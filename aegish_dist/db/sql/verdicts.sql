@@ -163,10 +163,9 @@ WHERE verdict.run_model_id = ANY(:models) AND verdict.sample_key = ANY(:samples)
 ORDER BY verdict.sample_key, verdict.run_model_id, verdict.epoch
 
 -- name: read_attempts
--- The failed attempts before all verdicts about these samples, those of other datasets among them,
--- with the first `:chars` characters of their messages.
+-- The failed attempts before all verdicts about these samples, those of other datasets among them.
 SELECT run_model_id, sample_key, epoch, generation, attempt, error_class, status, retry_after_s,
-       left(message, :chars) AS message, at
+       message, at
 FROM call_errors
 WHERE run_model_id = ANY(:models) AND sample_key >= :first AND sample_key < :end
 ORDER BY sample_key, run_model_id, epoch, generation, attempt

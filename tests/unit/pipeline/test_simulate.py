@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from aegish_dist.cli.simulation import simulate_provider
+from aegish_dist.cli.simulation import given_values, simulate_provider
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.verdict import VerdictRecord
 from aegish_dist.errors import CatalogError, ConfigError
@@ -66,6 +66,7 @@ def test_a_model_that_the_simulator_does_not_have_is_refused(tmp_path: Path) -> 
 def test_faults_of_the_command_line_are_those_of_the_provider() -> None:
     words = ["--fault", "reset=0.25", "--fault", "hang=0.5", "--latency", "constant:0"]
     options = simulate_provider.make_context("simulate-provider", words).params
-    given = {name: options[name] for name in options.keys() - {"replays", "catalog"}}
-    faults = simulator_config(**given).faults
+    others = {"replays", "catalog", "scenario"}
+    given = given_values(**{name: options[name] for name in options.keys() - others})
+    faults = simulator_config(None, given).faults
     assert (faults.reset, faults.hang, faults.auth) == (0.25, 0.5, 0)
