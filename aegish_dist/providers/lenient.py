@@ -81,8 +81,10 @@ def label(value: object, *keys: str) -> str | None:
 
 
 def count(value: object, *keys: str) -> int | None:
-    """Return a token count: a whole number from 0."""
+    """Return a token count: a whole number from 0, which some vendors write as `20.0`."""
     found = at(value, *keys)
+    if isinstance(found, float) and found.is_integer():
+        found = int(found)
     if isinstance(found, int) and not isinstance(found, bool) and 0 <= found < MAX_COUNT:
         return found
     return None

@@ -94,8 +94,8 @@ class ErrorForm(Struct, frozen=True):
     """How a provider words one class of error."""
 
     status: int
-    type: str
     message: str  # its usual words; `{model}` stands for the model name
+    type: str = ""
     code: str | None = None
 
 

@@ -34,7 +34,7 @@ PROMPT = Prompt("guard", "Judge shell commands.", "<command>{command}</command>"
 COMMAND = "cat /etc/shadow"
 USER: Any = {"role": "user", "content": f"<command>{COMMAND}</command>"}
 BOUNDED = {"properties": {"confidence": {"maximum": 1}}}
-WIRES = [WireFormat.OPENAI, WireFormat.ANTHROPIC, WireFormat.GOOGLE]
+CHAT = [wire for wire in WireFormat if wire.reads_prompt]
 
 
 class Answer(BaseModel):
@@ -67,7 +67,7 @@ def asked(
     return asyncio.run(call())
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("wire", CHAT)
 @pytest.mark.parametrize("structured", ["schema", "tool"])
 def test_every_wire_format_holds_a_model_to_the_answer(
     url: str, wire: WireFormat, structured: Structured
@@ -120,7 +120,12 @@ def _by_google(url: str) -> list[str | None]:
 
 
 @pytest.mark.parametrize(
-    ("wire", "by_vendor"), [*zip(WIRES, (_by_openai, _by_anthropic, _by_google), strict=True)]
+    ("wire", "by_vendor"),
+    [
+        (WireFormat.OPENAI, _by_openai),
+        (WireFormat.ANTHROPIC, _by_anthropic),
+        (WireFormat.GOOGLE, _by_google),
+    ],
 )
 def test_the_vendors_clients_are_answered_as_ours_is(
     url: str, wire: WireFormat, by_vendor: Callable[[str], list[str | None]]

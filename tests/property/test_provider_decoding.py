@@ -8,12 +8,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from aegish_dist.core.model import HTTP_FORMATS, WireFormat
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.verdict import Completion
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import anthropic, google, openai
 from aegish_dist.providers.batches.transfer import moment
-from aegish_dist.providers.contract import Codec
+from aegish_dist.providers.contract import Codec, codec
 from aegish_dist.providers.failures import retry_after_s, settle
 from aegish_dist.providers.lenient import parse
 
@@ -57,12 +58,12 @@ def completed(read: Callable[[], Completion]) -> bool:
     return isinstance(answer, Completion)
 
 
-@pytest.mark.parametrize("codec", [openai, anthropic, google])
+@pytest.mark.parametrize("wire", HTTP_FORMATS)
 @given(payload=values, headers=header_maps)
 def test_decoding_is_total_up_to_provider_errors(
-    codec: Codec, payload: object, headers: dict[str, str]
+    wire: WireFormat, payload: object, headers: dict[str, str]
 ) -> None:
-    completed(lambda: codec.decode(payload, headers))
+    completed(lambda: codec(wire).decode(payload, headers))
 
 
 @given(

@@ -1,8 +1,9 @@
 """Cost of a call, by hand in USD per million tokens; the wire formats and what they name."""
 
+from collections.abc import Callable
 from decimal import Decimal
 from itertools import product
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from msgspec import ValidationError, convert
@@ -19,12 +20,8 @@ from aegish_dist.core.model import (
 )
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.verdict import Usage
-from aegish_dist.providers import anthropic, google, openai
-from aegish_dist.providers.contract import Codec
-from aegish_dist.simulator import anthropic as anthropic_dialect
-from aegish_dist.simulator import google as google_dialect
-from aegish_dist.simulator import openai as openai_dialect
-from aegish_dist.simulator.dialect import Dialect, dialect_of
+from aegish_dist.providers.contract import Codec, codec
+from aegish_dist.simulator.dialect import WORDS, Dialect, dialect_of
 from aegish_dist.simulator.personas import PERSONAS
 from tests.defined import defined
 from tests.recorded import lines_of
@@ -74,9 +71,6 @@ def test_costs_are_exact() -> None:
     assert sum([cost_usd(Usage(1, 0), price) or 0] * 333_333) == Decimal("0.000333333")
 
 
-# Checked by mypy: a module whose functions differ from the protocol's cannot stand here.
-CODECS: tuple[Codec, ...] = (openai, anthropic, google)
-DIALECTS: tuple[Dialect, ...] = (openai_dialect, anthropic_dialect, google_dialect)
 NOT_SERVED = {ErrorClass.DEADLINE, ErrorClass.CONNECTION, ErrorClass.MALFORMED}
 
 
@@ -90,9 +84,30 @@ def test_the_facts_of_each_format_name_what_exists(wire: WireFormat, http: HttpA
         assert len({pattern.format(of=of, what=what) for of, what in parts}) == 6
 
 
+def types_of(function: object) -> list[Any]:
+    """Return the types of the parameters and of the result, in order."""
+    return [*get_type_hints(function).values()]
+
+
+@pytest.mark.parametrize("wire", HTTP_FORMATS)
+@pytest.mark.parametrize(("module_of", "protocol"), [(codec, Codec), (dialect_of, Dialect)])
+def test_the_modules_of_each_format_fit_their_protocols(
+    wire: WireFormat, module_of: Callable[[WireFormat], object], protocol: type
+) -> None:
+    """They are found by name, which a type check does not follow."""
+    module = module_of(wire)
+    functions = [name for name in vars(protocol) if not name.startswith("_")]
+    for name in functions:
+        assert types_of(getattr(module, name)) == types_of(getattr(protocol, name))
+    for name in get_type_hints(protocol):
+        assert hasattr(module, name)
+
+
 @pytest.mark.parametrize("wire", HTTP_FORMATS)
 def test_each_dialect_knows_a_form_of_every_error(wire: WireFormat) -> None:
     assert set(dialect_of(wire).ERRORS) == set(ErrorClass) - NOT_SERVED
+    assert dialect_of(wire).ERRORS is WORDS[wire].errors
+    assert WORDS[wire].native >= {*WORDS[wire].stops.values()}
 
 
 def test_a_path_belongs_to_one_dialect() -> None:

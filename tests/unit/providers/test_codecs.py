@@ -1,4 +1,4 @@
-"""The three wire formats, against payloads shaped as the hosts send them, and bodies for calls."""
+"""The wire formats, against payloads shaped as the hosts send them, and bodies for calls."""
 
 import json
 import time
@@ -67,6 +67,24 @@ def test_a_recorded_answer_is_read(recorded: dict[str, Any]) -> None:
             decode(*given)
         error = {"error_class": caught.value.error_class, "status": caught.value.status}
         assert error | {"words": str(caught.value)} == recorded["error"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "count"),
+    [
+        ("20", 20),
+        ("20.0", 20),
+        ("20.5", None),
+        ("-1.0", None),
+        ("1e300", None),
+        ("Infinity", None),
+        ("NaN", None),
+        ("true", None),
+        ('"20"', None),
+    ],
+)
+def test_a_count_is_a_whole_number_however_it_is_written(sent: str, count: int | None) -> None:
+    assert lenient.count(json.loads(sent)) == count
 
 
 @pytest.mark.parametrize("sent", [rb"\ud800", rb"\u0000", rb"\uDFFF", b"\xed\xa0\x80"])
