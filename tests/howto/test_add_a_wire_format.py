@@ -10,7 +10,22 @@ pytestmark = pytest.mark.long
 PAGE = "add-a-wire-format.md"
 
 OWN_MODULES = {"aegish_dist/providers/cohere.py", "aegish_dist/simulator/cohere.py"}
-TESTS = ("core/test_model.py", "test_compose.py", "pipeline/test_simulate.py")
+TABLES = {
+    "aegish_dist/core/model.py",
+    "aegish_dist/providers/failures.toml",
+    "aegish_dist/providers/parameters.toml",
+    "aegish_dist/simulator/dialects.toml",
+    "deploy/simulated.toml",
+    "tests/integration/test_init.py",
+}
+UNIT_TESTS = (
+    "tests/unit/core/test_model.py",
+    "tests/unit/test_compose.py",
+    "tests/unit/pipeline/test_simulate.py",
+    "tests/unit/test_plainness.py",
+)
+STRUCTURED = "tests/integration/test_structured.py"
+FROM_NOTHING = "tests/integration/test_init.py::test_without_anything_the_run_asks_the_simulator"
 CALLS = """if True:
     import asyncio, json
     from msgspec import to_builtins
@@ -46,22 +61,41 @@ CALLS = """if True:
         catalog = Path("simulated.toml")
         catalog.write_text(catalog_for(simulator.url))
         asyncio.run(calls(*Catalog.load(catalog).resolve(MODEL, {})))
+        print(json.dumps(simulator.stats.as_dict()["bill"]["models"]["careful"]["live"]))
 """
 
 
-def test_no_more_than_three_files_outside_its_modules_are_touched(walkthrough: Walkthrough) -> None:
-    """The table of formats, the catalog for Compose, and a catalog with the vendor."""
+def test_only_tables_are_touched_outside_its_modules(walkthrough: Walkthrough) -> None:
+    """No code that calls, stores or reports knows the format; its catalog names the vendor."""
     assert walkthrough.created - OWN_MODULES == {"cohere.toml"}
-    assert walkthrough.edited == {"aegish_dist/core/model.py", "deploy/simulated.toml"}
+    assert walkthrough.edited == TABLES
 
 
-def test_the_entry_is_complete(walkthrough: Walkthrough) -> None:
-    """All tests that know the table pass with the new format, and so does the type check."""
-    paths = [f"tests/unit/{path}" for path in TESTS]
-    tested = walkthrough.run("-m", "pytest", "-v", "-p", "no:cacheprovider", *paths)
-    assert "test_each_dialect_knows_a_form_of_every_error[cohere] PASSED" in tested
-    checked = walkthrough.run("-m", "mypy", *sorted(OWN_MODULES), timeout_s=300)
-    assert "Success" in checked
+def test_the_tests_that_the_page_names_pass(walkthrough: Walkthrough) -> None:
+    """All that know the table take the new format up, and hold it to the form of an answer."""
+    run = ("-m", "pytest", "-v", "-p", "no:cacheprovider")
+    tested = walkthrough.run(*run, *UNIT_TESTS, STRUCTURED, FROM_NOTHING, timeout_s=300)
+    for name in (
+        "test_the_modules_of_each_format_fit_their_protocols[codec-Codec-cohere]",
+        "test_the_modules_of_each_format_fit_their_protocols[dialect_of-Dialect-cohere]",
+        "test_each_dialect_knows_a_form_of_every_error[cohere]",
+        "test_every_wire_format_holds_a_model_to_the_answer[schema-cohere]",
+        "test_every_wire_format_holds_a_model_to_the_answer[tool-cohere]",
+    ):
+        assert f"{name} PASSED" in tested
+
+
+def test_its_modules_pass_the_lint(walkthrough: Walkthrough) -> None:
+    modules = sorted(OWN_MODULES)
+    walkthrough.run("-m", "ruff", "format", "--check", *modules)
+    walkthrough.run("-m", "ruff", "check", *modules)
+    assert "Success" in walkthrough.run("-m", "mypy", *modules, timeout_s=300)
+
+
+def test_the_reference_lists_it(walkthrough: Walkthrough) -> None:
+    walkthrough.run(".ci/reference.py")
+    page = walkthrough.tree / "docs/reference/commands/simulate-provider.md"
+    assert "Cohere chat (/v2)" in page.read_text(encoding="utf-8")
 
 
 def test_the_catalog_lists_it(walkthrough: Walkthrough) -> None:
@@ -74,17 +108,20 @@ def test_the_catalog_lists_it(walkthrough: Walkthrough) -> None:
 def test_it_is_called_over_http(walkthrough: Walkthrough) -> None:
     """An answer is decoded; 429 with its wait, 401 and all the others are classified."""
     lines = walkthrough.run("-c", CALLS).splitlines()
-    answer, *failed, cut, refused = [json.loads(line) for line in lines]
+    answer, *failed, cut, refused, bill = [json.loads(line) for line in lines]
     assert json.loads(answer["text"])["action"] == "ALLOW"
     assert (answer["stop_reason"], answer["stop_kind"]) == ("COMPLETE", "stop")
     assert answer["usage"]["input_tokens"] > 100
     assert answer["usage"]["output_tokens"] > 10
+    assert bill["requests"] == len([answer, "malformed", cut])
+    assert bill["input_tokens"] == 3 * answer["usage"]["input_tokens"]
     assert answer["request_id"]
     classes = ["rate_limit", "quota", "not_found", "server", "overloaded", "malformed"]
     assert [each["error_class"] for each in failed] == classes
     assert (failed[0]["status"], failed[0]["retry_after_s"]) == (429, 7)
     assert (cut["text"], cut["stop_kind"]) == ("", "max_tokens")
-    assert failed[0]["words"] == "HTTP 429: you are past the per minute request limit"
+    assert failed[0]["words"] == "HTTP 429: limited to 10 API calls / minute"
+    assert failed[1]["status"] == 429
     assert (refused["error_class"], refused["status"]) == ("auth", 401)
 
 

@@ -22,7 +22,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 PARTS = (
     *("aegish_dist", "workers", "tests", "benchmarks", "docs", "deploy"),
-    *("pyproject.toml", "alembic.ini", "docker-compose.yml", "Dockerfile", "README.md"),
+    *(".ci", "pyproject.toml", "alembic.ini", "docker-compose.yml", "Dockerfile", "README.md"),
 )
 
 _BLOCK = re.compile(r"^```\w+ (new|edit)=(\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

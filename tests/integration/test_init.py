@@ -16,7 +16,11 @@ from tests.integration.command_line import CommandLine
 from tests.integration.samples import BLOCKED, TAR
 from tests.integration.stored_runs import stored_run
 
-SIMULATED = ["simulated/careful", "simulated-anthropic/lenient", "simulated-google/hasty"]
+SIMULATED = [
+    "simulated/careful",
+    "simulated-anthropic/lenient",
+    "simulated-google/hasty",
+]
 FLOOR = "baseline/keyword"
 
 

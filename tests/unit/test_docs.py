@@ -46,8 +46,6 @@ OF_OTHERS = {
     "idle_session_timeout",
     "pg_dump",
     "idle_transaction_timeout",  # PgBouncer
-    "STOP_SEQUENCE",  # Cohere
-    "TOOL_CALL",
 }
 """Identifiers of other programs, which no file of ours uses."""
 STANDARDS = ("OTEL_",)
