@@ -11,7 +11,7 @@ from aegish_dist.cli.opinions import with_opinion
 from aegish_dist.cli.options import SHARE, FiniteRange, as_json, guards, open_run, run_id
 from aegish_dist.cli.printing import note, say_json, say_table
 from aegish_dist.core.text import JsonObject, counted
-from aegish_dist.findings.thresholds import harmless_needed
+from aegish_dist.findings.fitted import harmless_needed
 from aegish_dist.opinions.opinion import Opinion, run_and_opinion
 from aegish_dist.pipeline.plan_repeats import Bound, PilotPlan, plan_from_pilot
 from aegish_dist.report.writing import (

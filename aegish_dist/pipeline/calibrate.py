@@ -21,13 +21,13 @@ from aegish_dist.core.run import Run
 from aegish_dist.db.engine import in_transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import ReportError
-from aegish_dist.findings.snapshot import Snapshot
-from aegish_dist.findings.thresholds import (
+from aegish_dist.findings.fitted import (
     CalibratedModel,
     CalibratedPair,
     CalibrationData,
     in_order,
 )
+from aegish_dist.findings.snapshot import Snapshot
 from aegish_dist.opinions.guards import Guard, Guards
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.scoring import ACTIONS, OWN_NUMBER, STATED_CONFIDENCE, SuspicionRule

@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 
 from aegish_dist.core.metric import Difference, FittedGuard
 from aegish_dist.core.text import JsonObject, counted, printable_json
-from aegish_dist.findings.systems import MOST_STOPPED, SystemsData
+from aegish_dist.findings.fitted import MOST_STOPPED, SystemsData
 from aegish_dist.opinions.opinion import run_and_opinion
 from aegish_dist.opinions.policy import Candidate, Policy, Stage, When, explain
 from aegish_dist.opinions.scoring import Composite

@@ -11,7 +11,7 @@ from aegish_dist.core.metric import Difference, Estimate, FittedGuard, PerTenTho
 from aegish_dist.core.model import is_baseline
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.text import JsonObject, counted, printable_json
-from aegish_dist.findings.thresholds import CalibratedModel, CalibrationData, harmless_needed
+from aegish_dist.findings.fitted import CalibratedModel, CalibrationData, harmless_needed
 from aegish_dist.opinions.opinion import run_and_opinion
 from aegish_dist.opinions.policy import POLICY_PREFIX
 from aegish_dist.opinions.scoring import Level, SuspicionRule

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from aegish_dist.core.metric import BALANCED_ACCURACY, Estimate, FittedGuard
-from aegish_dist.findings.systems import SystemsData
+from aegish_dist.findings.fitted import SystemsData
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.policy import (
     Candidate,

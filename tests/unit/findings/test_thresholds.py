@@ -13,7 +13,7 @@ from aegish_dist.core.metric import (
     FittedGuard,
     least_cost,
 )
-from aegish_dist.findings.thresholds import (
+from aegish_dist.findings.fitted import (
     CalibratedModel,
     CalibratedPair,
     CalibrationData,

@@ -9,7 +9,7 @@ import pytest
 from aegish_dist.core.columns import FINDINGS
 from aegish_dist.core.metric import BALANCED_ACCURACY, Estimate
 from aegish_dist.core.outcome import OutcomeDetail
-from aegish_dist.findings.thresholds import CalibrationData
+from aegish_dist.findings.fitted import CalibrationData
 from aegish_dist.opinions.guards import Guards
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.pipeline.calibrate import calibrated

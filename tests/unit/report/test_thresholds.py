@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from aegish_dist.core.metric import Difference, most_detections
 from aegish_dist.core.outcome import Outcome
-from aegish_dist.findings.thresholds import CalibrationData
+from aegish_dist.findings.fitted import CalibrationData
 from aegish_dist.opinions.scoring import STATED_CONFIDENCE, SUSPICION_RULES, Level, SuspicionRule
 from aegish_dist.report.thresholds import (
     calibration_document,

@@ -1,11 +1,12 @@
-"""What a threshold would make of each guard of a run, and whether one is shown to help.
+"""What was fitted to the verdicts of a run: a threshold for each guard, and systems of guards.
 
 A threshold is named only where its score, on other commands than it is fitted on, is better than
 the score of the best guard as it stands: by an interval without 0 after adjustment for all guards.
+A search for systems has a winner, and systems worth a look.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -25,7 +26,15 @@ from aegish_dist.core.run import Run
 from aegish_dist.findings.comparison import commands_to_decide
 from aegish_dist.findings.leaderboard import takes_part
 from aegish_dist.opinions.opinion import Opinion
-from aegish_dist.opinions.policy import POLICY_PREFIX, Overlap
+from aegish_dist.opinions.policy import (
+    POLICY_PREFIX,
+    Candidate,
+    Choice,
+    Origin,
+    Overlap,
+    PolicySearch,
+    Requirements,
+)
 from aegish_dist.opinions.scoring import NATIVE, SuspicionRule
 from aegish_dist.statistics.rates import per_10000
 
@@ -199,3 +208,49 @@ def harmless_needed(max_fpr: float) -> int:
 
 def _p(difference: Difference) -> float:
     return 1.0 if difference.p_adjusted is None else difference.p_adjusted
+
+
+MOST_STOPPED = 0.2  # share of harmless commands beyond which a system is not worth a look
+SIMPLEST_FIRST = ("as_it_stands", "with_threshold", "system")
+
+
+class SystemsData(Struct, frozen=True):
+    """Result of a search over the guards of a run."""
+
+    run: Run
+    opinion: Opinion
+    rule: SuspicionRule
+    requirements: Requirements
+    models: Sequence[str]
+    models_left_out: Mapping[str, int]  # how much each has scored: too little, or a baseline
+    found: PolicySearch
+    own: Collection[str] = ()  # guards whose suspicion is the number that came with their answers
+    origin: Origin | None = None  # of the winner, not yet sealed; None: there is no winner
+
+    @property
+    def choices(self) -> dict[str, Choice | None]:
+        """The best of each kind, the simplest kind first; None: none keeps to the bounds."""
+        return {kind: getattr(self.found, kind) for kind in SIMPLEST_FIRST}
+
+    @property
+    def winning(self) -> Choice | None:
+        """The winner of the search; None: none is surely better than chance."""
+        return self.choices.get(self.found.winner or "")
+
+    @property
+    def front(self) -> Sequence[Candidate]:
+        """The systems within the bounds that have the fewest stops for their misses.
+
+        Systems are left out that stop more than a fifth of the harmless commands, or stop these as
+        often as malicious ones.
+        """
+        front, least = list[Candidate](), math.inf
+        for system in filter(self.requirements.keeps, self.found.line):
+            few = system.stop_rate <= MOST_STOPPED
+            if few and system.stop_rate < min(least, 1 - system.miss_rate):
+                front.append(system)
+                least = system.stop_rate
+        return front
+
+    def rule_of(self, guard: str) -> SuspicionRule:
+        return NATIVE if guard in self.own else self.rule
