@@ -406,7 +406,7 @@ def report_grid(engine: Engine, data: ReportData) -> Grid:
 
     Of too many verdicts there is less, which a note of the grid says.
     """
-    from aegish_dist.db.grid import (  # noqa: PLC0415  with numpy
+    from aegish_dist.db.columns import (  # noqa: PLC0415  with numpy
         TEXT_CHARS,
         read_grid,
         read_texts,

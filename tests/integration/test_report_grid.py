@@ -16,8 +16,8 @@ from sqlalchemy import Engine, text
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import CallError, Completion, Timing, Verdict
+from aegish_dist.db.columns import TEXT_CHARS
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.grid import TEXT_CHARS
 from aegish_dist.opinions.opinion import LabelChange, Opinion, Overlay
 from aegish_dist.opinions.parsing import judge
 from aegish_dist.opinions.scoring import rule_named

@@ -1,4 +1,4 @@
--- The samples of a run with their commands: `db.columns`, `db.grid` and `pipeline.verdicts`
+-- The samples of a run with their commands: `db.columns` and `pipeline.verdicts`
 -- read these.
 
 -- name: samples_of_run

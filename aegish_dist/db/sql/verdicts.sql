@@ -1,4 +1,4 @@
--- The verdicts of a run: `db.verdict_reader`, `db.grid`, `db.runs`, `db.verdicts` and
+-- The verdicts of a run: `db.verdict_reader`, `db.columns`, `db.runs`, `db.verdicts` and
 -- `pipeline.verdicts` use these.
 --
 -- Each reading statement is about the samples of the dataset `:dataset` whose keys lie from `:first`
