@@ -28,8 +28,7 @@ from synthetic import fill
 
 from aegish_dist.db.embedded import embedded_server
 from aegish_dist.db.engine import open_engine, transaction
-from aegish_dist.db.schema import upgrade
-from aegish_dist.db.tables import COLUMNS
+from aegish_dist.db.schema import COLUMNS, upgrade
 from aegish_dist.db.verdicts import insert_rows
 
 GROUPS = (1, 10, 50, 200)

@@ -13,7 +13,7 @@ from sqlalchemy import Column, Engine, text
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import DBAPIError
 
-from aegish_dist.db.tables import METADATA
+from aegish_dist.db.schema import METADATA
 
 JSON_VALUES = [
     *("null", "[]", "{}", "5", "true", '"text"', "[[1]]", '[{"name": 5}]', "1e400", "-1"),

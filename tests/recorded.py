@@ -31,7 +31,7 @@ from aegish_dist.core.verdict import (
     part_of,
 )
 from aegish_dist.db.runs import sample_of
-from aegish_dist.db.tables import CALL_ERRORS, DATASETS, RUN_MODELS, SAMPLES, VERDICTS
+from aegish_dist.db.schema import CALL_ERRORS, DATASETS, RUN_MODELS, SAMPLES, VERDICTS
 from aegish_dist.interchange.parquet_tables import records_schema
 from aegish_dist.interchange.record import Row, encode
 from aegish_dist.interchange.verdict_files import read_rows

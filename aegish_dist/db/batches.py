@@ -22,7 +22,7 @@ from aegish_dist.core.text import clean_text
 from aegish_dist.core.verdict import Usage
 from aegish_dist.db.engine import execute, reading, statement
 from aegish_dist.db.runs import destination_of
-from aegish_dist.db.tables import BATCHES, AdvisoryLock
+from aegish_dist.db.schema import BATCHES, AdvisoryLock
 from aegish_dist.errors import BatchTakenError, UnreadableRunError
 from aegish_dist.logs import get_logger
 

@@ -43,7 +43,7 @@ from aegish_dist.core.verdict import STORED
 from aegish_dist.db.engine import copied, execute, reading, statement
 from aegish_dist.db.overlays import OverlayInRun
 from aegish_dist.db.runs import PerModel, prepare_counting, prepare_listing
-from aegish_dist.db.tables import CODES, error_class_of, finding_of, outcome_of
+from aegish_dist.db.schema import CODES, error_class_of, finding_of, outcome_of
 from aegish_dist.opinions.scoring import ScoringRule
 
 EXCLUDED = -1  # the place of a sample that an overlay leaves out

@@ -27,7 +27,7 @@ from aegish_dist.core.text import clean_text
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.engine import execute, statement
 from aegish_dist.db.runs import destination_of, load_run, save_models
-from aegish_dist.db.tables import AdvisoryLock, outcome_number
+from aegish_dist.db.schema import AdvisoryLock, outcome_number
 from aegish_dist.errors import StoreError
 from aegish_dist.opinions.scoring import DEFAULT_RULE
 

@@ -21,7 +21,7 @@ from aegish_dist.core.status import FailedCalls, TimedFailures, tells_pace
 from aegish_dist.core.text import JsonObject
 from aegish_dist.db.engine import execute
 from aegish_dist.db.runs import PerModel, prepare_counting
-from aegish_dist.db.tables import error_class_of, outcome_of
+from aegish_dist.db.schema import error_class_of, outcome_of
 
 
 class Progress(Struct, frozen=True):

@@ -30,7 +30,7 @@ from aegish_dist.core.run import (
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.text import did_you_mean
 from aegish_dist.db.engine import execute, fragment, reading, statement
-from aegish_dist.db.tables import AdvisoryLock
+from aegish_dist.db.schema import AdvisoryLock
 from aegish_dist.errors import ConfigError, StoreError, UnreadableRunError
 
 INSERT_CHUNK = 1000

@@ -22,7 +22,7 @@ from aegish_dist.core.verdict import FIELDS, STORED, AttemptRecord, CallError, R
 from aegish_dist.db.engine import copied, execute, fragment, statement
 from aegish_dist.db.overlays import OverlayInRun
 from aegish_dist.db.runs import PerModel, prepare_listing, sample_of
-from aegish_dist.db.tables import CODES, error_class_of, finding_of, outcome_number, outcome_of
+from aegish_dist.db.schema import CODES, error_class_of, finding_of, outcome_number, outcome_of
 from aegish_dist.opinions.scoring import ScoringRule
 from aegish_dist.opinions.verdict_query import (
     Correctness,

@@ -35,7 +35,7 @@ from aegish_dist.db.runs import (
     save_models,
     save_run,
 )
-from aegish_dist.db.tables import (
+from aegish_dist.db.schema import (
     COLUMNS,
     ERROR_COLUMNS,
     KEY_COLUMNS,

@@ -23,7 +23,7 @@ from aegish_dist.core.failures import Failure, GiveUp, Proof, RetryAfter, Step, 
 from aegish_dist.core.model import cost_usd
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.verdict import CallError, Completion, Item, Verdict
-from aegish_dist.db.tables import VerdictKey
+from aegish_dist.db.schema import VerdictKey
 from aegish_dist.db.verdicts import LookUp
 from aegish_dist.errors import (
     BatchedItemError,

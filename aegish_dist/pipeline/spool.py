@@ -21,7 +21,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.broker.messages import decode, encode
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.tables import error_row, verdict_row
+from aegish_dist.db.schema import error_row, verdict_row
 from aegish_dist.db.verdicts import insert_rows, look_up
 from aegish_dist.errors import DatasetError, InputError
 from aegish_dist.files import replacing

@@ -25,8 +25,8 @@ from aegish_dist.core.verdict import Completion
 from aegish_dist.db.engine import execute, in_transaction, transaction
 from aegish_dist.db.progress import failures_by_time
 from aegish_dist.db.runs import PerModel, load_run, save_spec
+from aegish_dist.db.schema import VerdictKey
 from aegish_dist.db.snapshots import find_snapshot
-from aegish_dist.db.tables import VerdictKey
 from aegish_dist.db.verdict_reader import (
     FoundSample,
     SqlScoring,

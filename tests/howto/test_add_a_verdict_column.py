@@ -21,7 +21,7 @@ WORKER = """if True:
     from aegish_dist.core.verdict import Completion, Usage
     from aegish_dist.core.verdict import Outcome, Verdict
     from aegish_dist.db.engine import open_engine, transaction
-    from aegish_dist.db.tables import VerdictKey
+    from aegish_dist.db.schema import VerdictKey
     from aegish_dist.db.verdicts import insert_verdicts
     from sqlalchemy import text
 

@@ -25,7 +25,7 @@ from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import Completion, Item, Usage
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import hold
-from aegish_dist.db.tables import RUN_MODELS
+from aegish_dist.db.schema import RUN_MODELS
 from aegish_dist.errors import ProviderError
 from aegish_dist.models.credentials import CatalogCredentials
 from aegish_dist.pipeline.batches.keeper import BatchKeeper

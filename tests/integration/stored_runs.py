@@ -20,7 +20,7 @@ from aegish_dist.core.verdict import Item, Verdict
 from aegish_dist.db.counting import count_models
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run, sample_keys, save_dataset, save_run
-from aegish_dist.db.tables import METADATA, RUN_MODELS, VerdictKey
+from aegish_dist.db.schema import METADATA, RUN_MODELS, VerdictKey
 from aegish_dist.db.verdicts import insert_verdicts
 from aegish_dist.pipeline.datasets import describe
 from aegish_dist.pipeline.verdict_files import import_verdicts

@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 from aegish_dist import __version__
 from aegish_dist.core.metric import METRICS_VERSION, NUMBERS, Estimate
 from aegish_dist.core.verdict import Completion
+from aegish_dist.db.schema import SNAPSHOT_METRICS, VERDICTS, VerdictKey
 from aegish_dist.db.snapshots import find_snapshot
-from aegish_dist.db.tables import SNAPSHOT_METRICS, VERDICTS, VerdictKey
 from aegish_dist.db.verdicts import insert_verdicts
 from aegish_dist.errors import ReportError
 from aegish_dist.opinions.opinion import Opinion

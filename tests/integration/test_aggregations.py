@@ -22,7 +22,7 @@ from aegish_dist.db.missing import (
     take_due,
     unfinished,
 )
-from aegish_dist.db.tables import RUNS
+from aegish_dist.db.schema import RUNS
 from aegish_dist.errors import StoreAwayError
 from aegish_dist.opinions.scoring import DEFAULT_RULE
 from aegish_dist.pipeline import aggregation_jobs, finish

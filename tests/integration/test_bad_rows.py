@@ -23,7 +23,7 @@ from aegish_dist.db.batches import (
 )
 from aegish_dist.db.fleet import count_model, items_under_way, read_fleet, report_worker
 from aegish_dist.db.runs import list_datasets, list_runs, load_run
-from aegish_dist.db.tables import RUN_MODELS
+from aegish_dist.db.schema import RUN_MODELS
 from aegish_dist.errors import UnreadableRunError
 from aegish_dist.models.credentials import CatalogCredentials
 from aegish_dist.pipeline.fleet import of_database

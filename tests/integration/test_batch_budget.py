@@ -19,7 +19,7 @@ from aegish_dist.db.batches import batch_totals
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.fleet import report_worker
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.tables import BATCHED_ITEMS, BATCHES, RUN_MODELS, SAMPLES
+from aegish_dist.db.schema import BATCHED_ITEMS, BATCHES, RUN_MODELS, SAMPLES
 from aegish_dist.opinions.parsing import judge
 from aegish_dist.pipeline.batches.budget import batch_budget, committed_usd, has_money_left
 from aegish_dist.pipeline.plan import Request, plan_extension

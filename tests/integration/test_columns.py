@@ -17,7 +17,7 @@ from aegish_dist.core.verdict import Completion, Timing, Verdict
 from aegish_dist.db.columns import read_columns
 from aegish_dist.db.overlays import OverlayInRun
 from aegish_dist.db.runs import load_run
-from aegish_dist.db.tables import DATASETS, SAMPLES, VERDICTS
+from aegish_dist.db.schema import DATASETS, SAMPLES, VERDICTS
 from aegish_dist.errors import UnreadableRunError
 from aegish_dist.opinions.opinion import LabelChange, Opinion, Overlay
 from aegish_dist.opinions.parsing import judge

@@ -18,7 +18,7 @@ from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import CallError, Completion, Item, Timing, Usage, Verdict
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import save_retry
-from aegish_dist.db.tables import METADATA
+from aegish_dist.db.schema import METADATA
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.parsing import judge
 from aegish_dist.pipeline.report import report_data

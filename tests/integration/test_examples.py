@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.cli import cli
 from aegish_dist.cli.command import Command
-from aegish_dist.db.tables import RUNS
+from aegish_dist.db.schema import RUNS
 from aegish_dist.pipeline.runs import find_run, recent_runs
 from aegish_dist.pipeline.simulate import Simulator, SimulatorConfig, simulator_thread
 from tests.integration.command_line import CommandLine, write_lines

@@ -19,7 +19,7 @@ from aegish_dist.core.model import Limits, RateHint
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.verdict import Completion, Item, Usage
-from aegish_dist.db.tables import VerdictKey
+from aegish_dist.db.schema import VerdictKey
 from aegish_dist.db.verdicts import LookUp
 from aegish_dist.errors import ProviderError, RequeueError
 from aegish_dist.pipeline.caller import Caller, Health, UsageEstimator

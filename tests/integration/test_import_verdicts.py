@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.db import verdict_reader, verdicts
 from aegish_dist.db.missing import missing_items, open_queues
 from aegish_dist.db.runs import list_datasets, load_run, one_at_a_time
-from aegish_dist.db.tables import RUN_MODELS, SAMPLES, VERDICTS
+from aegish_dist.db.schema import RUN_MODELS, SAMPLES, VERDICTS
 from aegish_dist.db.verdicts import RunImport
 from aegish_dist.errors import ConfigError, DatasetError, StoreError
 from aegish_dist.opinions.opinion import Opinion

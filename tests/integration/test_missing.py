@@ -9,7 +9,7 @@ from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import FinishedModels, open_models, open_queues, save_retry
-from aegish_dist.db.tables import VERDICTS, AdvisoryLock
+from aegish_dist.db.schema import VERDICTS, AdvisoryLock
 from aegish_dist.pipeline.control import plan_retry
 from tests.integration.samples import BLOCKED, TAR
 from tests.integration.stored_runs import StoredRun, a_run, answer, stored_run

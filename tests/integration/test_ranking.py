@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Engine, delete, select
 
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.tables import RUN_MODELS, VERDICTS
+from aegish_dist.db.schema import RUN_MODELS, VERDICTS
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.scoring import RULES
 from aegish_dist.pipeline.aggregate import aggregate

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.verdict import Item
 from aegish_dist.db.runs import save_dataset
-from aegish_dist.db.tables import DATASETS, RUN_MODELS, RUNS, SAMPLES, VERDICTS
+from aegish_dist.db.schema import DATASETS, RUN_MODELS, RUNS, SAMPLES, VERDICTS
 from tests.integration.samples import BLOCKED, COMMANDS, TAR
 from tests.integration.stored_runs import answer, stored_run
 from tests.services import wait_until

@@ -15,7 +15,7 @@ from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import Completion, Verdict
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run, save_spec
-from aegish_dist.db.tables import VerdictKey
+from aegish_dist.db.schema import VerdictKey
 from aegish_dist.db.verdicts import next_answers
 from aegish_dist.errors import StoreError
 from aegish_dist.opinions.parsing import PARSER_VERSION, judge

@@ -14,7 +14,7 @@ from aegish_dist.core.status import State, retry_command
 from aegish_dist.core.verdict import Completion, Item, Verdict
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import FinishedModels, Retry, missing_items, save_retry
-from aegish_dist.db.tables import RETRIES, RUN_MODELS
+from aegish_dist.db.schema import RETRIES, RUN_MODELS
 from aegish_dist.db.verdicts import look_up
 from aegish_dist.errors import ConfigError, StoreError
 from aegish_dist.opinions.parsing import judge

@@ -14,7 +14,7 @@ from aegish_dist.core.run import RunPause
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.missing import open_models
 from aegish_dist.db.runs import hold
-from aegish_dist.db.tables import RUN_MODELS
+from aegish_dist.db.schema import RUN_MODELS
 from tests.integration.stored_runs import stored_run
 from tests.services import queue_application
 from workers import run_watch

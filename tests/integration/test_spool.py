@@ -20,7 +20,7 @@ from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import CallError, Completion, Item
 from aegish_dist.db.engine import open_engine
-from aegish_dist.db.tables import error_row
+from aegish_dist.db.schema import error_row
 from aegish_dist.errors import DatasetError
 from aegish_dist.opinions.parsing import judge
 from aegish_dist.pipeline.evaluate import Evaluated

@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from aegish_dist.db.engine import fragment, statement
-from aegish_dist.db.tables import COLUMNS, ERROR_COLUMNS
+from aegish_dist.db.schema import COLUMNS, ERROR_COLUMNS
 
 FILES = [file.read_text() for file in files("aegish_dist.db").joinpath("sql").iterdir()]
 NAMED = re.compile(r"^-- name: (\w+)\n((?:--.*\n)*)([^-].*(?:\n.*)*?)(?=\n-- |\Z)", re.MULTILINE)

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.verdict import Completion, Timing, Verdict
 from aegish_dist.db.engine import transaction
-from aegish_dist.db.tables import RUNS, SNAPSHOTS
+from aegish_dist.db.schema import RUNS, SNAPSHOTS
 from aegish_dist.findings.snapshot import Snapshot
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.parsing import judge

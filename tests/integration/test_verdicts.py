@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import CallError, Completion, Timing, Usage, Verdict
-from aegish_dist.db.tables import CALL_ERRORS, VERDICTS, VerdictKey
+from aegish_dist.db.schema import CALL_ERRORS, VERDICTS, VerdictKey
 from aegish_dist.db.verdicts import insert_verdicts, look_up
 from tests.integration.samples import ALLOWED, BLOCKED, CURL, LS, TAR
 from tests.integration.stored_runs import answer, stored_run

@@ -12,7 +12,7 @@ from aegish_dist.core.status import CallWait, FailedCalls, State, Waiting
 from aegish_dist.core.text import clean_text
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.fleet import TEXT_LENGTH, ModelBlock, forget_worker, living_fleet, report_worker
-from aegish_dist.db.tables import WORKERS
+from aegish_dist.db.schema import WORKERS
 from aegish_dist.pipeline.doctor import examine
 from aegish_dist.pipeline.status import run_status
 from aegish_dist.pipeline.workspace import Workspace

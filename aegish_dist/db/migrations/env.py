@@ -5,7 +5,7 @@ from sqlalchemy import Connection, text
 
 from aegish_dist.db import schema
 from aegish_dist.db.engine import open_engine
-from aegish_dist.db.tables import METADATA
+from aegish_dist.db.schema import METADATA
 
 STATEMENT_TIMEOUT = "15min"
 

@@ -55,7 +55,7 @@ from aegish_dist.db.batches import (
     write,
 )
 from aegish_dist.db.engine import in_transaction
-from aegish_dist.db.tables import VerdictKey
+from aegish_dist.db.schema import VerdictKey
 from aegish_dist.db.verdicts import has_answers, insert_verdicts
 from aegish_dist.errors import (
     AegishError,

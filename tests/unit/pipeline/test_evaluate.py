@@ -18,7 +18,7 @@ from aegish_dist.core.model import Price, Rate
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.verdict import Completion, Item, Usage, Verdict
-from aegish_dist.db.tables import VerdictKey
+from aegish_dist.db.schema import VerdictKey
 from aegish_dist.db.verdicts import LookUp
 from aegish_dist.errors import (
     ConfigError,
