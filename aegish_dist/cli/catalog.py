@@ -20,7 +20,7 @@ from aegish_dist.cli.options import (
 from aegish_dist.cli.printing import note, say, say_json, say_lines, say_table
 from aegish_dist.cli.workspace import catalog_models, open_workspace
 from aegish_dist.core.model import CallParameters, Price, Rate
-from aegish_dist.core.text import JsonObject
+from aegish_dist.core.text import JsonObject, as_number
 from aegish_dist.models.catalog import ListedModel, missing_key
 from aegish_dist.opinions.opinion_files import render_rule
 from aegish_dist.opinions.scoring import RULES
@@ -183,9 +183,9 @@ def _document(model: ListedModel, environ: dict[str, str]) -> JsonObject:
         "takes_temperature": entry.takes_temperature,
         "input_usd_per_million": None if price is None else float(price.input.base),
         "output_usd_per_million": None if price is None else float(price.output.base),
-        "batch_share": None if spec.batch_share is None else float(spec.batch_share),
-        "usd_per_hour": None if price is None or price.per_hour is None else float(price.per_hour),
-        "usd_per_call": None if price is None or price.per_call is None else float(price.per_call),
+        "batch_share": as_number(spec.batch_share),
+        "usd_per_hour": None if price is None else as_number(price.per_hour),
+        "usd_per_call": None if price is None else as_number(price.per_call),
     }
 
 

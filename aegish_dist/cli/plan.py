@@ -10,7 +10,7 @@ from aegish_dist.cli.command import advanced, command
 from aegish_dist.cli.opinions import with_opinion
 from aegish_dist.cli.options import SHARE, FiniteRange, as_json, guards, open_run, run_id
 from aegish_dist.cli.printing import note, say_json, say_table
-from aegish_dist.core.text import JsonObject, counted
+from aegish_dist.core.text import JsonObject, as_number, counted
 from aegish_dist.findings.fitted import harmless_needed
 from aegish_dist.opinions.opinion import Opinion, run_and_opinion
 from aegish_dist.pipeline.plan_repeats import Bound, PilotPlan, plan_from_pilot
@@ -163,8 +163,8 @@ def _design(pilot: PilotPlan, design: Design) -> JsonObject:
     return {
         **asdict(design),
         "calls": design.calls * len(costs),
-        "cost_usd": _usd(_total(cost.cost_usd for cost in costs)),
-        "models": [asdict(cost) | {"cost_usd": _usd(cost.cost_usd)} for cost in costs],
+        "cost_usd": as_number(_total(cost.cost_usd for cost in costs)),
+        "models": [asdict(cost) | {"cost_usd": as_number(cost.cost_usd)} for cost in costs],
     }
 
 
@@ -172,10 +172,6 @@ def _total(parts: Iterable[Any]) -> Any:
     """Return a sum; None when a part is unknown."""
     listed = list(parts)
     return None if None in listed else sum(listed)
-
-
-def _usd(amount: Any) -> float | None:
-    return None if amount is None else float(amount)
 
 
 def _row(pilot: PilotPlan, design: Design) -> list[str]:
@@ -192,7 +188,7 @@ def _row(pilot: PilotPlan, design: Design) -> list[str]:
         format_count(design.calls * len(costs)),
         format_count(_total(cost.input_tokens for cost in costs)),
         format_count(_total(cost.output_tokens for cost in costs)),
-        format_usd(_usd(cost_usd)),
+        format_usd(as_number(cost_usd)),
     ]
 
 

@@ -32,7 +32,7 @@ from aegish_dist.core.model import CallParameters
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.core.run import RunPause
 from aegish_dist.core.status import RunStatus
-from aegish_dist.core.text import JsonObject, counted
+from aegish_dist.core.text import JsonObject, as_number, counted
 from aegish_dist.datasets.bundled import bundled_names
 from aegish_dist.pipeline.control import RunOutcome, hold_run, outcomes_named, resume_run, retry_run
 from aegish_dist.pipeline.plan import Request, RunPlan, takes_batches
@@ -245,7 +245,7 @@ def _asked_document(asked: Submission) -> JsonObject:
         "estimate": {
             "input_tokens": estimate.input_tokens,
             "output_tokens": estimate.output_tokens,
-            "cost_usd": None if cost is None else float(cost),
+            "cost_usd": as_number(cost),
         },
     }
 
@@ -257,7 +257,7 @@ def _batches(plan: RunPlan) -> JsonObject | None:
     return {
         "after_s": plan.batch_after_s,
         "models": [spec.id for spec in plan.models if takes_batches(spec)],
-        "cost_usd": None if cost is None else float(cost),
+        "cost_usd": as_number(cost),
     }
 
 

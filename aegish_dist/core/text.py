@@ -11,6 +11,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
 from itertools import accumulate, takewhile
 from typing import Any, TypeVar
 
@@ -116,6 +117,11 @@ def _shown(character: str) -> str:
     if character.isprintable() and not _BLANK.match(character):
         return character
     return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def as_number(amount: Decimal | None) -> float | None:
+    """Return an exact amount as JSON has numbers; None where it is unknown."""
+    return None if amount is None else float(amount)
 
 
 def known(values: Mapping[str, T | None]) -> dict[str, T]:

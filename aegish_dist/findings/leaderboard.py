@@ -23,7 +23,7 @@ from aegish_dist.core.metric import (
 )
 from aegish_dist.core.model import is_baseline
 from aegish_dist.core.tally import TOKEN_KINDS, Latency, ModelTally
-from aegish_dist.core.text import JsonObject
+from aegish_dist.core.text import JsonObject, as_number
 from aegish_dist.findings.snapshot import PairP, Snapshot, SnapshotEntry
 from aegish_dist.opinions.opinion import Targets
 from aegish_dist.opinions.policy import Overlap, may_be_judged
@@ -152,7 +152,7 @@ def _cost(tally: ModelTally) -> JsonObject:
         "per_1000_usd": None if per_command is None else per_command * 1000,
         "per_command_usd": per_command,
     }
-    return {name: None if cost is None else float(cost) for name, cost in costs.items()}
+    return {name: as_number(cost) for name, cost in costs.items()}
 
 
 class RankedModel(SnapshotEntry, frozen=True, kw_only=True):

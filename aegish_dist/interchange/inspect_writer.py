@@ -34,7 +34,7 @@ from aegish_dist.core.model import ModelSpec
 from aegish_dist.core.outcome import ErrorClass, StopKind, find
 from aegish_dist.core.run import Messages, Run, RunDataset
 from aegish_dist.core.sample import Sample, TrueLabel
-from aegish_dist.core.text import JsonObject, known
+from aegish_dist.core.text import JsonObject, as_number, known
 from aegish_dist.core.verdict import VerdictRecord
 from aegish_dist.interchange.inspect_reader import (
     DEFAULTS,
@@ -416,7 +416,7 @@ def _usage(record: VerdictRecord) -> JsonObject:
         "input_tokens_cache_read": read,
         "input_tokens_cache_write": written,
         "reasoning_tokens": reasoning,
-        "total_cost": None if record.cost_usd is None else float(record.cost_usd),
+        "total_cost": as_number(record.cost_usd),
     }
     return known(usage)
 

@@ -49,7 +49,7 @@ from aegish_dist.db.runs import (
     save_run,
 )
 from aegish_dist.db.verdict_reader import export
-from aegish_dist.db.verdicts import StoredRunVerdicts, settle
+from aegish_dist.db.verdicts import StoredRunVerdicts
 from aegish_dist.errors import ConfigError, InputError, OutputError, StoreError
 from aegish_dist.files import part_folder, replacing, sync_folder
 from aegish_dist.inputs.checking import Location
@@ -63,7 +63,7 @@ from aegish_dist.pipeline.observer import SILENT, Observer
 from aegish_dist.pipeline.runs import checked_name
 from aegish_dist.pipeline.status import items_held, run_status
 from aegish_dist.pipeline.verdict_files import add_verdicts, batches
-from aegish_dist.pipeline.verdicts import reparse_run
+from aegish_dist.pipeline.verdicts import no_mapping, settle_imported
 from aegish_dist.pipeline.workspace import Workspace
 
 BATCH = 20_000  # verdicts per transaction: a second, in which those who wait for its rows wait
@@ -416,7 +416,7 @@ class Restored(msgspec.Struct, frozen=True):
 def restore_run(
     engine: Engine,
     folder: Path,
-    output_of: Callable[[str], Output | None] = lambda _: None,
+    output_of: Callable[[str], Output | None] = no_mapping,
     observer: Observer = SILENT,
 ) -> Restored:
     """Bring a run back from its archive, or the completions that it lacks.
@@ -441,11 +441,8 @@ def restore_run(
         _require_absent(session, archived)
         _add(session, folder, archived, checker, observer)
         run = load_run(session, run_id)
-    if any(output_of(spec.id) for spec in run.models):
-        reparse_run(engine, run_id, output_of)
-    settle(engine, archived.verdicts)
-    unread = sorted(model for model in checker.mapped if output_of(model) is None)
-    return Restored(run, archived.verdicts, unread=tuple(unread))
+    unread = settle_imported(engine, run_id, archived.verdicts, checker.mapped, output_of)
+    return Restored(run, archived.verdicts, unread=unread)
 
 
 @contextmanager

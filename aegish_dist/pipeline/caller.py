@@ -24,7 +24,7 @@ from aegish_dist.core.output import Output
 from aegish_dist.core.run import Prompt
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.status import LATELY, FailedCalls, joined
-from aegish_dist.core.text import known
+from aegish_dist.core.text import as_number, known
 from aegish_dist.core.verdict import CallError, Completion, Item, Timing, Usage, Verdict
 from aegish_dist.errors import (
     AegishError,
@@ -148,7 +148,7 @@ def note_verdict(verdict: Verdict) -> None:
     facts: dict[str, str | float | None] = {
         "aegish_dist.outcome": str(verdict.outcome),
         "aegish_dist.attempts": verdict.attempts,
-        "aegish_dist.cost_usd": None if cost is None else float(cost),
+        "aegish_dist.cost_usd": as_number(cost),
         "aegish_dist.queue_ms": timing.queue_ms,
         "aegish_dist.limiter_ms": timing.limiter_ms,
         "aegish_dist.backoff_ms": timing.backoff_ms,

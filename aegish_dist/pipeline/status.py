@@ -33,6 +33,7 @@ from aegish_dist.core.status import (
     tells_pace,
     total_usd,
 )
+from aegish_dist.core.text import as_number
 from aegish_dist.db.batches import batch_totals
 from aegish_dist.db.engine import in_transaction, transaction
 from aegish_dist.db.fleet import Fleet, ModelBlock, living_fleet
@@ -72,7 +73,7 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
     models = tuple(_model_status(facts, spec.id) for spec in run.models)
     planned = sum(m.planned for m in models)
     done = sum(m.done for m in models)
-    cap, model_cap = map(_usd, run.caps)
+    cap, model_cap = map(as_number, run.caps)
     costs = [model.cost_usd for model in models if model.cost_usd is not None]
     return RunStatus(
         run_id=run_id,
@@ -99,12 +100,6 @@ def run_status(engine: Engine, run_id: str) -> RunStatus:
         rate_limited_last_minute=sum(model.rate_limited_last_minute for model in models),
         last_errors=failures[:LAST_ERRORS],
     )
-
-
-def _usd(amount: Decimal | None) -> float | None:
-    if amount is None:
-        return None
-    return float(amount)
 
 
 def _summed(counts: Iterable[Mapping[Outcome, int]]) -> dict[str, int]:
@@ -163,7 +158,7 @@ def _model_status(facts: _RunFacts, model: str) -> ModelStatus:
     held = min(fleet.in_flight.get((run.run_id, model), 0), missing)
     failed = sum(progress.failed.values())
     state = _state(facts, model, missing, held)
-    cost = _usd(progress.cost_usd)
+    cost = as_number(progress.cost_usd)
     kinds = [kind for kind in facts.failures if kind.model == model]
     calls = sum(kind.calls for kind in kinds)
     batches = facts.batches.get(model)

@@ -18,10 +18,10 @@ from sqlalchemy import Engine, text
 from aegish_dist import __version__
 from aegish_dist.core.output import Output
 from aegish_dist.core.run import Run
-from aegish_dist.db.engine import in_transaction, transaction
+from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run, unused_run_id
 from aegish_dist.db.verdict_reader import NO_CHANGES, export
-from aegish_dist.db.verdicts import RunImport, StoredRunVerdicts, settle
+from aegish_dist.db.verdicts import RunImport, StoredRunVerdicts
 from aegish_dist.errors import (
     ConfigError,
     DatasetError,
@@ -44,7 +44,7 @@ from aegish_dist.interchange.record import (
 from aegish_dist.interchange.verdict_files import Decoder, format_of, read_rows
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.pipeline.opinions import overlay_of
-from aegish_dist.pipeline.verdicts import reparse_run
+from aegish_dist.pipeline.verdicts import no_mapping, settle_imported
 
 # Bytes that a pipe takes at once; of a longer write, some systems do not report that its reader
 # has gone.
@@ -189,7 +189,7 @@ def import_verdicts(
     paths: Sequence[Path],
     name: str,
     predicted: Decoder | None = None,
-    output_of: Callable[[str], Output | None] = lambda _: None,
+    output_of: Callable[[str], Output | None] = no_mapping,
 ) -> Imported:
     """Store the verdicts of files as one run, in one transaction, whole or not at all.
 
@@ -205,11 +205,11 @@ def import_verdicts(
             break
         except OtherDatasetError as found:
             known = found.fingerprints
-    run = in_transaction(engine, load_run, imported.run_id)
-    if predicted is None and any(output_of(spec.id) for spec in run.models):
-        reparse_run(engine, run.run_id, output_of)
-    settle(engine, imported.verdicts)
-    return replace(imported, unread=tuple(m for m in imported.unread if output_of(m) is None))
+    if predicted is not None:
+        output_of = no_mapping
+    run_id, verdicts = imported.run_id, imported.verdicts
+    unread = settle_imported(engine, run_id, verdicts, imported.unread, output_of)
+    return replace(imported, unread=unread)
 
 
 def _import(
@@ -235,7 +235,7 @@ def _import(
         if not verdicts:
             raise DatasetError("holds no verdict", source=", ".join(dict.fromkeys(map(str, paths))))
         target.finish(epochs)
-        unread = tuple(sorted(checker.mapped))
+        unread = tuple(checker.mapped)
         return Imported(run.run_id, verdicts, target.models, target.samples, negative_times, unread)
 
 

@@ -6,7 +6,7 @@ counts again. Workers may go on meanwhile, and a second reparse does no harm: it
 batch, and finds nothing to change.
 """
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import groupby, islice
 
 from msgspec import Struct
@@ -35,7 +35,7 @@ from aegish_dist.db.verdict_reader import (
     read_about,
     read_verdicts,
 )
-from aegish_dist.db.verdicts import Reading, StoredAnswer, next_answers, write_readings
+from aegish_dist.db.verdicts import Reading, StoredAnswer, next_answers, settle, write_readings
 from aegish_dist.errors import ConfigError, ReportError, StoreError
 from aegish_dist.opinions.mapping import FIRST_VERSION, tokens_of
 from aegish_dist.opinions.opinion import Opinion
@@ -289,10 +289,14 @@ class Reparsed(Struct, frozen=True, omit_defaults=True):
     unread: tuple[str, ...] = ()  # models with answers that a mapping had read that is not here
 
 
+def no_mapping(_: str) -> Output | None:
+    return None
+
+
 def reparse_run(
     engine: Engine,
     run_id: str,
-    output_of: Callable[[str], Output | None] = lambda _: None,
+    output_of: Callable[[str], Output | None] = no_mapping,
     *,
     dry_run: bool = False,
     observer: Observer = SILENT,
@@ -351,6 +355,24 @@ def reparse_run(
         changed=tuple(changed),
         unread=tuple(sorted(unread)),
     )
+
+
+def settle_imported(
+    engine: Engine,
+    run_id: str,
+    verdicts: int,
+    mapped: Iterable[str],
+    output_of: Callable[[str], Output | None],
+) -> tuple[str, ...]:
+    """Read the answers of an imported run by the mappings that are known, and settle it.
+
+    Returns the models among `mapped`, which a mapping had read, of which none is known.
+    """
+    run = in_transaction(engine, load_run, run_id)
+    if any(output_of(spec.id) for spec in run.models):
+        reparse_run(engine, run_id, output_of)
+    settle(engine, verdicts)
+    return tuple(sorted(model for model in mapped if output_of(model) is None))
 
 
 def _require_tokens(old: ModelSpec, new: ModelSpec) -> None:

@@ -16,7 +16,14 @@ from msgspec.structs import asdict
 from aegish_dist.core.metric import NUMBERS, Metric
 from aegish_dist.core.model import ModelSpec, Price, Rate
 from aegish_dist.core.run import COT, Prompt, Run
-from aegish_dist.core.text import JsonObject, csv_text, known, printable_json, spreadsheet_safe
+from aegish_dist.core.text import (
+    JsonObject,
+    as_number,
+    csv_text,
+    known,
+    printable_json,
+    spreadsheet_safe,
+)
 from aegish_dist.errors import ReportError
 from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.opinions.opinion import Opinion, record_of
@@ -189,13 +196,13 @@ def _model(spec: ModelSpec) -> JsonObject:
         "simulated": spec.simulated,
         "parameters": dict(spec.parameters),
         "price": spec.price and _price(spec.price),
-        "batch_share": None if spec.batch_share is None else float(spec.batch_share),
+        "batch_share": as_number(spec.batch_share),
     }
 
 
 def _price(price: Price) -> JsonObject:
     """Return prices in USD as of submit, tokens per million."""
-    per_call = None if price.per_call is None else float(price.per_call)
+    per_call = as_number(price.per_call)
     document: JsonObject = {"per_call_usd": per_call}
     if price.per_hour is not None:
         document["per_hour_usd"] = float(price.per_hour)
