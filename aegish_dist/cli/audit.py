@@ -32,8 +32,8 @@ from aegish_dist.files import require_new
 from aegish_dist.opinions.opinion import DRAFT_AUTHOR, Opinion
 from aegish_dist.pipeline.audit import audit_run, write_overlay
 from aegish_dist.report.audit import audit_csv, audit_document, audit_sections, command_lists
+from aegish_dist.report.drawing import section_markdown
 from aegish_dist.report.layout import Section
-from aegish_dist.report.markdown import section_markdown
 from aegish_dist.report.quality import overlay_section
 from aegish_dist.report.writing import short_names
 

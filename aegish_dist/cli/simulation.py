@@ -35,8 +35,8 @@ from aegish_dist.pipeline.simulate import (
     write_catalog,
 )
 from aegish_dist.pipeline.submit import start_run
+from aegish_dist.report.drawing import draw_table
 from aegish_dist.report.sections import one_screen
-from aegish_dist.report.table import draw_table
 from aegish_dist.settings import load_settings
 
 MODELS = (

@@ -23,7 +23,7 @@ from aegish_dist.findings.comparison import (
     ComparisonData,
 )
 from aegish_dist.report.comparison import comparison_document
-from aegish_dist.report.table import table_width
+from aegish_dist.report.drawing import table_width
 
 # Reads the commands of a pair, at most so many of them.
 CommandsOf = Callable[[ComparedPair, Change, int | None], Iterable[ChangedCommand]]

@@ -22,6 +22,7 @@ from aegish_dist.findings.comparison import (
     most_in_reach,
     result_of,
 )
+from aegish_dist.report.drawing import draw_table
 from aegish_dist.report.layout import (
     COMPARED_TITLES,
     INTERVAL,
@@ -37,7 +38,6 @@ from aegish_dist.report.layout import (
     with_mark,
 )
 from aegish_dist.report.origins import fitted_in_words, origins_in_words, policies_document
-from aegish_dist.report.table import draw_table
 from aegish_dist.report.writing import (
     UNDEFINED,
     format_count,
@@ -557,6 +557,6 @@ def render_comparison(
     report = build_comparison(data, all_pairs=all_pairs)
     if format == "table":
         return draw_table(report, width, color)
-    from aegish_dist.report.markdown import draw_markdown  # noqa: PLC0415  for pages of others
+    from aegish_dist.report.drawing import draw_markdown  # noqa: PLC0415  for pages of others
 
     return draw_markdown(report)

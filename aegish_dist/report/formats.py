@@ -29,6 +29,7 @@ from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.opinions.opinion import Opinion, record_of
 from aegish_dist.report.comparison import comparison_document
 from aegish_dist.report.data import ReportData
+from aegish_dist.report.drawing import draw_table
 from aegish_dist.report.first_screen import recommendation_document
 from aegish_dist.report.operations import (
     SERVICE_STATISTICS,
@@ -39,7 +40,6 @@ from aegish_dist.report.operations import (
 from aegish_dist.report.origins import policies_document
 from aegish_dist.report.provenance import reproduction
 from aegish_dist.report.sections import BRIEF, SECTION_NAMES, build_report, one_screen
-from aegish_dist.report.table import draw_table
 from aegish_dist.report.thresholds import calibration_document, threshold_document
 
 # The formats whose sections can be chosen, and those that they have by themselves; a table has
@@ -96,7 +96,7 @@ def _in_sections(
     if format == "table":
         return draw_table(report, width, color)
     if format == "markdown":
-        from aegish_dist.report.markdown import draw_markdown  # noqa: PLC0415  for pages of others
+        from aegish_dist.report.drawing import draw_markdown  # noqa: PLC0415  for pages of others
 
         return draw_markdown(report)
     from aegish_dist.report.latex import draw_latex  # noqa: PLC0415  for papers alone

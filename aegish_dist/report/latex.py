@@ -15,8 +15,8 @@ from itertools import chain, zip_longest
 from msgspec import toml
 
 from aegish_dist.core.text import printable, shortened
+from aegish_dist.report.drawing import Block, fit, fold
 from aegish_dist.report.layout import Report, Section, TableCell
-from aegish_dist.report.table import Block, fit, fold
 from aegish_dist.report.writing import UNDEFINED
 
 # `signs` by character, and `accents` by the combining character.

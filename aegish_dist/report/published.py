@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from aegish_dist.core.metric import Difference
 from aegish_dist.core.text import JsonObject, printable_json
 from aegish_dist.findings.leaderboard import ranked_entries
+from aegish_dist.report.drawing import draw_table
 from aegish_dist.report.layout import (
     COMPARED_TITLES,
     INTERVAL,
@@ -21,7 +22,6 @@ from aegish_dist.report.layout import (
     difference_cell,
     estimate_cell,
 )
-from aegish_dist.report.table import draw_table
 from aegish_dist.report.writing import UNDEFINED, format_p, format_span
 
 _BESIDE = COMPARED_TITLES | {"precision": "precision", "f1": "F1", "accuracy": "accuracy"}

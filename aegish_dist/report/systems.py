@@ -14,6 +14,7 @@ from aegish_dist.findings.fitted import MOST_STOPPED, SystemsData
 from aegish_dist.opinions.opinion import run_and_opinion
 from aegish_dist.opinions.policy import Candidate, Policy, Stage, When, explain
 from aegish_dist.opinions.scoring import Composite
+from aegish_dist.report.drawing import draw_table
 from aegish_dist.report.layout import (
     INTERVAL,
     Fact,
@@ -24,7 +25,6 @@ from aegish_dist.report.layout import (
     number_cell,
 )
 from aegish_dist.report.quality import with_interval
-from aegish_dist.report.table import draw_table
 from aegish_dist.report.thresholds import threshold_notation
 from aegish_dist.report.writing import (
     NAME_WIDTH,

@@ -15,6 +15,7 @@ from aegish_dist.findings.fitted import CalibratedModel, CalibrationData, harmle
 from aegish_dist.opinions.opinion import run_and_opinion
 from aegish_dist.opinions.policy import POLICY_PREFIX
 from aegish_dist.opinions.scoring import Level, SuspicionRule
+from aegish_dist.report.drawing import draw_table
 from aegish_dist.report.layout import (
     INTERVAL,
     MODEL,
@@ -28,7 +29,6 @@ from aegish_dist.report.layout import (
 )
 from aegish_dist.report.origins import origins_in_words, policies_document
 from aegish_dist.report.quality import more_commands, with_interval
-from aegish_dist.report.table import draw_table
 from aegish_dist.report.writing import (
     NAME_WIDTH,
     UNDEFINED,

@@ -22,8 +22,8 @@ from aegish_dist.errors import ReportError
 from aegish_dist.opinions.opinion import LabelChange, Opinion, Overlay
 from aegish_dist.opinions.scoring import RULES
 from aegish_dist.report.data import Halted, ReportData
+from aegish_dist.report.drawing import section_markdown
 from aegish_dist.report.formats import FORMATS, IN_SECTIONS, render
-from aegish_dist.report.markdown import section_markdown
 from aegish_dist.report.provenance import reproduction, shell_quoted
 from aegish_dist.report.sections import SECTION_NAMES, build_report
 from tests.unit.report.reports import (

@@ -6,9 +6,9 @@ import pytest
 from rich.cells import cell_len
 
 from aegish_dist.report.data import ReportData
+from aegish_dist.report.drawing import Block, fit, fold
 from aegish_dist.report.formats import render
 from aegish_dist.report.sections import BRIEF, SECTION_NAMES
-from aegish_dist.report.table import Block, fit, fold
 from tests.unit.report.reports import a_difference, a_model, a_report, a_silent_model, compared
 
 DASH = "\N{EN DASH}"

@@ -1,7 +1,11 @@
-"""A report for the terminal: columns are fitted into its width, or stand below each other."""
+"""A report as plain text: drawn for the terminal, or as GitHub-flavoured Markdown.
+
+On a terminal columns are fitted into its width, or stand below each other.
+"""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
 from itertools import zip_longest
 
 from msgspec import Struct
@@ -249,3 +253,54 @@ def _first_line(cell: TableCell) -> str:
         sign, _ = _SIGNS[cell.mark]
         return f"{sign} {text:>5}"
     return text
+
+
+_MARKDOWN_SYNTAX = re.compile(r"[\\`*_|~]|\](?=[(\[])")
+# Where a bare address, which GitHub turns into a link, or a mention has to be interrupted.
+_MARKDOWN_LINK = re.compile(r"(?<=[a-z]):(?=//)|(?<=\bwww)(?=\.)|@", re.IGNORECASE)
+
+
+def draw_markdown(report: Report) -> str:
+    parts = [f"# {markdown_text(report.title)}"]
+    parts.append(
+        "\n".join(f"- **{fact.label}:** {markdown_text(fact.text)}" for fact in report.facts)
+    )
+    parts += map(section_markdown, report.sections)
+    parts += ["## Legend", _bullets(report.legend)]
+    return "\n\n".join(parts) + "\n"
+
+
+def section_markdown(section: Section) -> str:
+    """Return one table with its heading, note and remarks."""
+    parts = [f"## {section.title}"]
+    if section.note:
+        parts.append(markdown_text(section.note))
+    if section.columns:
+        numbers = len(section.columns) - section.keys
+        rules = [":--"] * section.keys + ["--:"] * numbers
+        table = [markdown_row(map(_markdown_cell, section.columns)), markdown_row(rules)]
+        table += [markdown_row(map(_markdown_cell, row)) for row in section.rows]
+        parts.append("\n".join(table))
+    if section.remarks:
+        parts.append(_bullets(section.remarks))
+    return "\n\n".join(parts)
+
+
+def _bullets(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {markdown_text(line)}" for line in lines)
+
+
+def markdown_row(cells: Iterable[str]) -> str:
+    """Return a row of a table; the cells are Markdown."""
+    return f"| {' | '.join(cells)} |"
+
+
+def _markdown_cell(cell: TableCell) -> str:
+    first = f"{markdown_text(cell.text)} {cell.mark}".rstrip()
+    return f"{first}<br>{markdown_text(cell.detail)}" if cell.detail else first
+
+
+def markdown_text(text: str) -> str:
+    """Return text that Markdown shows as it stands, without links."""
+    shown = _MARKDOWN_SYNTAX.sub(r"\\\g<0>", escape(printable(text), quote=False))
+    return _MARKDOWN_LINK.sub(r"\g<0><!-- -->", shown)
