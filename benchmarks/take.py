@@ -23,8 +23,8 @@ from scipy.stats import norm
 from aegish_dist.core.columns import AskedSamples, SampleKind
 from aegish_dist.core.metric import Metric
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.findings.recommendation import TAKE_MARGIN, Why, contest, recommend
+from aegish_dist.findings.snapshot import RankedModel
 from aegish_dist.opinions.scoring import DEFAULT_RULE
 from aegish_dist.statistics.paired_difference import PairedScores, values_of
 

@@ -36,8 +36,8 @@ from aegish_dist.cli.printing import note, on_terminal, shown, to_file
 from aegish_dist.core.metric import SCORES_WITH_THRESHOLD, TARGET_METRICS, Judgement
 from aegish_dist.core.text import did_you_mean
 from aegish_dist.files import is_stream
-from aegish_dist.findings.leaderboard import Gated, gated
 from aegish_dist.findings.recommendation import TAKE_MARGIN
+from aegish_dist.findings.snapshot import Gated, gated
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.policy import Requirements, may_be_judged
 from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES

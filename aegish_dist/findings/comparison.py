@@ -12,7 +12,7 @@ from msgspec import Struct
 from aegish_dist.core.metric import LEVEL, Comparison, Difference, Estimate
 from aegish_dist.core.run import ModelOfRun, Run
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.findings.leaderboard import rank
+from aegish_dist.findings.snapshot import rank
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.policy import Overlap
 from aegish_dist.statistics.rates import Z_80, Z_95

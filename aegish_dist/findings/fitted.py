@@ -24,7 +24,7 @@ from aegish_dist.core.metric import (
 from aegish_dist.core.model import is_baseline
 from aegish_dist.core.run import Run
 from aegish_dist.findings.comparison import commands_to_decide
-from aegish_dist.findings.leaderboard import takes_part
+from aegish_dist.findings.snapshot import takes_part
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.policy import (
     POLICY_PREFIX,

@@ -15,7 +15,7 @@ from msgspec import Struct
 from aegish_dist.core.metric import LEVEL, Difference, Metric
 from aegish_dist.core.model import is_baseline
 from aegish_dist.findings.comparison import GateVerdict, commands_to_decide, gate
-from aegish_dist.findings.leaderboard import RankedModel, takes_part
+from aegish_dist.findings.snapshot import RankedModel, takes_part
 from aegish_dist.opinions.policy import may_be_judged
 from aegish_dist.statistics.distributions import holm
 from aegish_dist.statistics.rates import Z_95

@@ -1,13 +1,35 @@
-"""A snapshot: the document of a run's metrics under one opinion, and what an overlay moves."""
+"""A snapshot: a run's metrics under one opinion, the ranking in them, and what an overlay moves.
 
-from collections.abc import Mapping
+Here stands who takes part, who is tied, and who reaches least values of metrics. The document of a
+snapshot, which `aggregate --json` prints, is written and read here. The same verdicts give the same
+bytes, in whatever order they come.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Self
 
-import msgspec
+from msgspec import Struct, convert, field, to_builtins
+from msgspec.structs import asdict
 
-from aegish_dist.core.text import JsonObject
-from aegish_dist.opinions.opinion import Opinion, Overlay
+from aegish_dist.core.metric import (
+    LEVEL,
+    Estimate,
+    Judgement,
+    Metric,
+    ModelMetrics,
+    ReliabilityBin,
+)
+from aegish_dist.core.model import is_baseline
+from aegish_dist.core.tally import TOKEN_KINDS, Latency, ModelTally
+from aegish_dist.core.text import JsonObject, as_number
+from aegish_dist.opinions.opinion import Opinion, Overlay, Targets
+from aegish_dist.opinions.policy import Overlap, may_be_judged
+from aegish_dist.statistics.distributions import holm
+from aegish_dist.statistics.rates import Z_80, Z_95, judged
 
 PairP = Mapping[tuple[str, str], float | None]  # by pair of models, p of equal scores, not adjusted
 
@@ -38,7 +60,7 @@ def overlay_effect(without: Mapping[str, Any], under: Mapping[str, Any]) -> list
     return effect
 
 
-class VerdictSet(msgspec.Struct, frozen=True):
+class VerdictSet(Struct, frozen=True):
     """The identity of a set of verdicts."""
 
     verdicts: int
@@ -52,7 +74,7 @@ class VerdictSet(msgspec.Struct, frozen=True):
 _Numbers = dict[str, int | float | None]
 
 
-class Repeats(msgspec.Struct, frozen=True):
+class Repeats(Struct, frozen=True):
     """What the epochs of a model tell, as `repeats_of` returns it."""
 
     rates: dict[str, _Numbers] = {}
@@ -61,7 +83,7 @@ class Repeats(msgspec.Struct, frozen=True):
     stderr_least: float | None = None
 
 
-class SnapshotEntry(msgspec.Struct, frozen=True):
+class SnapshotEntry(Struct, frozen=True):
     """A model of a document, as far as reports rely on it; what is absent reads as undefined."""
 
     model: str
@@ -79,13 +101,13 @@ class SnapshotEntry(msgspec.Struct, frozen=True):
     reliability: list[_Numbers] = []
 
 
-class _Place(msgspec.Struct, frozen=True):
+class _Place(Struct, frozen=True):
     model: str
     rank: int | None
     tie_group: int | None
 
 
-class SnapshotDocument(msgspec.Struct, frozen=True):
+class SnapshotDocument(Struct, frozen=True):
     """The shape of a document: what came from an archive may have a text in place of a number."""
 
     models: list[SnapshotEntry]
@@ -96,7 +118,7 @@ class SnapshotDocument(msgspec.Struct, frozen=True):
             raise ValueError("the ranking has other models")
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class Snapshot(Struct, frozen=True):
     snapshot_id: int
     run_id: str
     scoring: str
@@ -110,7 +132,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     document: Mapping[str, Any]
     identities: Mapping[str, VerdictSet]  # by model, verdicts of its entry; not in old snapshots
     opinion: Opinion | None  # None where this version does not know the rule set
-    pair_p: PairP = msgspec.field(default_factory=dict)
+    pair_p: PairP = field(default_factory=dict)
 
     @property
     def overlay(self) -> Overlay | None:
@@ -119,4 +141,252 @@ class Snapshot(msgspec.Struct, frozen=True):
     @property
     def entries(self) -> list[SnapshotEntry]:
         """The models of the document, sorted by id."""
-        return msgspec.convert(self.document["models"], list[SnapshotEntry])
+        return convert(self.document["models"], list[SnapshotEntry])
+
+
+UNRANKED = "\N{EN DASH}"
+LEAST_SCORED = 0.5  # share of the commands of a label that a guard has to have scored
+
+
+def takes_part(guard: str, scored: Iterable[float], asked: Iterable[float]) -> bool:
+    """Whether a guard may be called best: it is no baseline and has scored enough of both labels.
+
+    Args:
+        scored: Commands scored, malicious and harmless.
+        asked: Commands asked, malicious and harmless.
+    """
+    enough = (part >= LEAST_SCORED * whole for part, whole in zip(scored, asked, strict=True))
+    return not is_baseline(guard) and all(enough)
+
+
+class Rank(Struct, frozen=True):
+    rank: int | None  # 1-based position; None when the score is undefined
+    tie_group: int | None  # 1-based; no model of a group differs significantly from the leader
+    model: str
+    aegish_score: float | None
+
+
+def adjusted_p(
+    pair_p: Mapping[tuple[str, str], float | None],
+) -> dict[frozenset[str], float | None]:
+    """Return p of equal scores by pair of guards, adjusted for all pairs."""
+    return holm({frozenset(pair): p for pair, p in pair_p.items()})
+
+
+def rank(
+    scores: Mapping[str, Estimate], p_adjusted: Mapping[frozenset[str], float | None]
+) -> list[Rank]:
+    """Order models by descending score, then by id; undefined scores come last, unranked.
+
+    A tie group starts at its leader and goes on until a model differs from the leader by a p
+    below 0.05. The p is adjusted for all pairs of models, because the same data decide who leads.
+    A pair whose p is absent or None counts as a tie.
+    """
+    places: list[Rank] = []
+    leader: str | None = None
+    group = 0
+    in_order = sorted(
+        scores.items(), key=lambda each: (each[1].value is None, -(each[1].value or 0.0), each[0])
+    )
+    for position, (model, score) in enumerate(in_order, start=1):
+        if score.value is None:
+            places.append(Rank(None, None, model, None))
+            continue
+        p = None if leader is None else p_adjusted.get(frozenset((leader, model)))
+        if leader is None or (p is not None and p < LEVEL):
+            leader, group = model, group + 1
+        places.append(Rank(position, group, model, score.value))
+    return places
+
+
+def snapshot_document(
+    measured: Iterable[ModelMetrics],
+    earlier: Snapshot | None = None,
+    pair_p: PairP = MappingProxyType({}),
+    overlaps: Mapping[str, Overlap] = MappingProxyType({}),
+) -> dict[str, list[JsonObject]]:
+    """Return `models`, sorted by id, and `ranking`.
+
+    Args:
+        earlier: Holds models not measured now.
+        overlaps: By policy; those that may not be judged get no rank.
+    """
+    entries = {each.tally.model: model_entry(each) for each in measured}
+    for name, found in overlaps.items():
+        entries[name]["origin"] = to_builtins(found)
+    kept = {} if earlier is None else {e["model"]: e for e in earlier.document["models"]}
+    by_id = sorted((kept | entries).items())
+    if earlier is not None and not entries:
+        return {"models": [entry for _, entry in by_id], "ranking": earlier.document["ranking"]}
+    scores = {model: Estimate() for model, _ in by_id}
+    for model, entry in by_id:
+        if may_be_judged(overlaps.get(model)):
+            scores[model] = Estimate.of(entry["metrics"]["aegish_score"])
+    return {
+        "models": [entry for _, entry in by_id],
+        "ranking": [asdict(place) for place in rank(scores, adjusted_p(pair_p))],
+    }
+
+
+def model_entry(measured: ModelMetrics) -> JsonObject:
+    tally = measured.tally
+    return {
+        "model": tally.model,
+        "simulated": tally.simulated,
+        "metrics": {name: asdict(estimate) for name, estimate in measured.metrics.items()},
+        "counts": dict(measured.counts),
+        "categories": {
+            category: {name: getattr(estimate, name) for name in _OF_CATEGORY}
+            for category, estimate in measured.categories.items()
+        },
+        "actions": {
+            target.value: {label.value: verdicts for label, verdicts in labels.items()}
+            for target, labels in measured.actions.items()
+        },
+        "latency_ms": _latency(tally.latency.get("service")),
+        "latency_parts_ms": {part: _latency(seen) for part, seen in tally.latency.items()},
+        "cost": _cost(tally),
+        "tokens": {kind: tally.tokens.get(kind) for kind in TOKEN_KINDS},
+        "repeats": measured.repeats,
+        "reliability": [asdict(each) for each in measured.reliability],
+    }
+
+
+_OF_CATEGORY = ("n", "value", "stderr", "ci_low", "ci_high")
+
+
+def _latency(seen: Latency | None) -> JsonObject:
+    return asdict(seen) if seen else dict.fromkeys(Latency.__struct_fields__)
+
+
+def _cost(tally: ModelTally) -> JsonObject:
+    per_command = tally.per_command_usd
+    costs = {
+        "total_usd": tally.cost_usd,
+        "per_1000_usd": None if per_command is None else per_command * 1000,
+        "per_command_usd": per_command,
+    }
+    return {name: as_number(cost) for name, cost in costs.items()}
+
+
+class RankedModel(SnapshotEntry, frozen=True, kw_only=True):
+    place: str
+    """Rank for people: `3`, `1=` for every member of a tie group, an en dash without a score."""
+    origin: Overlap | None = None
+    """Of a policy, what it was chosen on of the commands of the run."""
+
+    @classmethod
+    def of(cls, place: str, entry: Mapping[str, Any]) -> Self:
+        return convert({**entry, "place": place}, cls)
+
+    @property
+    def is_ranked(self) -> bool:
+        return self.place != UNRANKED
+
+    @property
+    def score(self) -> Estimate:
+        return self.metric(Metric.SCORE)
+
+    @property
+    def has_score(self) -> bool:
+        return self.score.value is not None
+
+    @property
+    def price_per_1000_usd(self) -> float | None:
+        """USD that 1,000 commands cost; None where it is unknown."""
+        return self.cost.get("per_1000_usd")
+
+    @property
+    def p50_ms(self) -> float | None:
+        """The median of the service time in milliseconds; None where it is not measured."""
+        return self.latency("service", "p50")
+
+    def metric(self, name: str) -> Estimate:
+        return Estimate.of(self.metrics.get(name))
+
+    def judgements(self, targets: Targets) -> dict[str, Judgement]:
+        """Judge the metrics that have a target and are defined; undecided what was fitted here."""
+        found = {}
+        for name, least in targets.least.items():
+            estimate = self.metric(name)
+            if estimate.value is None:
+                continue
+            if may_be_judged(self.origin, name):
+                found[name] = judged(estimate, least)
+            else:
+                found[name] = Judgement.UNDECIDED
+        return found
+
+    def category(self, name: str) -> Estimate:
+        """Return the detection rate in a category."""
+        return Estimate.of(self.categories.get(name))
+
+    def latency(self, part: str, statistic: str) -> float | None:
+        """Return a statistic, such as `p90`, of a part of the latency, in milliseconds."""
+        return self.latency_parts_ms.get(part, {}).get(statistic)
+
+    @property
+    def bins(self) -> list[ReliabilityBin]:
+        """The bins of stated confidence that hold verdicts; empty where they are not known."""
+        bins = convert(self.reliability, list[ReliabilityBin])
+        return [each for each in bins if each.n and each.accuracy is not None]
+
+
+def ranked_entries(document: Mapping[str, Any]) -> list[RankedModel]:
+    """Return the models of a snapshot document in the order of its ranking."""
+    ranking = document["ranking"]
+    by_model = {entry["model"]: entry for entry in document["models"]}
+    sizes = Counter(place["tie_group"] for place in ranking)
+    leaders: dict[int | None, int | None] = {}
+    entries = []
+    for place in ranking:
+        leader = leaders.setdefault(place["tie_group"], place["rank"])
+        tie = "=" if sizes[place["tie_group"]] > 1 else ""
+        label = UNRANKED if leader is None else f"{leader}{tie}"
+        entries.append(RankedModel.of(label, by_model[place["model"]]))
+    return entries
+
+
+class Gated(Struct, frozen=True):
+    """A threshold, and whether a model reaches it."""
+
+    model: str
+    metric: str
+    least: float
+    estimate: Estimate
+    judgement: Judgement
+
+
+def gated(
+    document: Mapping[str, Any],
+    thresholds: Mapping[str, float],
+    scores: Mapping[str, Mapping[str, Estimate]] = MappingProxyType({}),
+    *,
+    by_value: bool = False,
+) -> Iterator[Gated]:
+    """Yield whether models of a snapshot reach thresholds.
+
+    Args:
+        scores: By model and metric, what holds at any threshold on suspicion.
+    """
+    for entry in document["models"]:
+        model = entry["model"]
+        known = {name: Estimate.of(numbers) for name, numbers in entry["metrics"].items()}
+        known |= scores.get(model, {})
+        for metric, least in thresholds.items():
+            estimate = known.get(metric, Estimate())
+            judgement = judged(estimate, least, by_value=by_value)
+            yield Gated(model, metric, least, estimate, judgement)
+
+
+def commands_to_judge(estimate: Estimate, least: float) -> int | None:
+    """Return with how many samples 80 % of runs judge a metric whose estimate is its true value.
+
+    The interval is taken as that of a normal mean. None if the number is unknown, or if the
+    estimate equals the least value.
+    """
+    stderr = estimate.stderr_clustered or estimate.stderr
+    gap = abs((estimate.value or 0) - least)
+    if not stderr or not gap or stderr / gap > 1e6:  # squared it may be no number
+        return None
+    return math.ceil(estimate.n * ((Z_95 + Z_80) * stderr / gap) ** 2)

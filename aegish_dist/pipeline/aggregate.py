@@ -22,8 +22,7 @@ from aegish_dist.db.engine import ONE_VIEW, transaction
 from aegish_dist.db.overlays import OverlayInRun
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.snapshots import joint_identity, made_alike, save_snapshot
-from aegish_dist.findings.leaderboard import snapshot_document
-from aegish_dist.findings.snapshot import PairP, Snapshot, VerdictSet
+from aegish_dist.findings.snapshot import PairP, Snapshot, VerdictSet, snapshot_document
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.pipeline.runs import no_verdict

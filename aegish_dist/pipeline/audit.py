@@ -14,8 +14,7 @@ from aegish_dist.db.counting import count_models
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.files import replacing_text, require_new
-from aegish_dist.findings.leaderboard import snapshot_document
-from aegish_dist.findings.snapshot import overlay_effect
+from aegish_dist.findings.snapshot import overlay_effect, snapshot_document
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.opinion_files import render_overlay
 from aegish_dist.pipeline.opinions import overlay_of

@@ -14,8 +14,7 @@ from aegish_dist.db.columns import read_columns
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import ReportError
-from aegish_dist.findings.leaderboard import snapshot_document
-from aegish_dist.findings.snapshot import Snapshot
+from aegish_dist.findings.snapshot import Snapshot, snapshot_document
 from aegish_dist.opinions.guards import (
     Guard,
     Guards,

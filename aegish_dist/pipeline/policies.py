@@ -14,7 +14,7 @@ from aegish_dist.db.runs import load_run
 from aegish_dist.errors import ReportError
 from aegish_dist.files import replacing_text, require_new
 from aegish_dist.findings.fitted import SystemsData
-from aegish_dist.findings.leaderboard import takes_part
+from aegish_dist.findings.snapshot import takes_part
 from aegish_dist.opinions.guards import Guard, Guards, apply_policy, decided_fingerprint
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.opinion_files import render_policy

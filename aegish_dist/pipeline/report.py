@@ -31,7 +31,6 @@ from aegish_dist.db.snapshots import is_unchanged
 from aegish_dist.errors import ReportError
 from aegish_dist.findings.comparison import ComparisonData
 from aegish_dist.findings.fitted import CalibrationData, SystemsData
-from aegish_dist.findings.leaderboard import adjusted_p, ranked_entries
 from aegish_dist.findings.recommendation import (
     TAKE_MARGIN,
     Incomplete,
@@ -39,7 +38,7 @@ from aegish_dist.findings.recommendation import (
     contest,
     recommend,
 )
-from aegish_dist.findings.snapshot import Snapshot, overlay_effect
+from aegish_dist.findings.snapshot import Snapshot, adjusted_p, overlay_effect, ranked_entries
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.policy import POLICY_PREFIX, Requirements
 from aegish_dist.opinions.scoring import OWN_NUMBER

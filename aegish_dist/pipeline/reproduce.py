@@ -8,8 +8,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from aegish_dist.errors import InputError, ReportError
-from aegish_dist.findings.leaderboard import rank
-from aegish_dist.findings.snapshot import Snapshot
+from aegish_dist.findings.snapshot import Snapshot, rank
 from aegish_dist.inputs.checking import checked
 from aegish_dist.inputs.documents import parse_toml, read_text
 from aegish_dist.statistics import published

@@ -14,9 +14,8 @@ from aegish_dist.core.status import TimedFailures
 from aegish_dist.core.text import JsonObject, known
 from aegish_dist.findings.comparison import ComparisonData
 from aegish_dist.findings.fitted import CalibrationData
-from aegish_dist.findings.leaderboard import RankedModel, ranked_entries
 from aegish_dist.findings.recommendation import NOTHING_KNOWN, Incomplete, Recommendation
-from aegish_dist.findings.snapshot import Snapshot
+from aegish_dist.findings.snapshot import RankedModel, Snapshot, ranked_entries
 from aegish_dist.opinions.opinion import AEGISH_TARGETS, Targets
 from aegish_dist.opinions.policy import Overlap
 from aegish_dist.report.layout import Fact

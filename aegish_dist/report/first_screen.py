@@ -13,8 +13,8 @@ from aegish_dist.core.metric import Judgement, Metric
 from aegish_dist.core.model import is_baseline
 from aegish_dist.core.outcome import ERROR_LABELS, RULE_ERROR_LABELS
 from aegish_dist.core.text import JsonObject, counted
-from aegish_dist.findings.leaderboard import RankedModel, commands_to_judge
 from aegish_dist.findings.recommendation import Recommendation, Share, Undecided, Why, share_of
+from aegish_dist.findings.snapshot import RankedModel, commands_to_judge
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import Fact
 from aegish_dist.report.operations import NO_SCORE, failed_calls, reasons

@@ -25,7 +25,7 @@ from aegish_dist.core.text import (
     spreadsheet_safe,
 )
 from aegish_dist.errors import ReportError
-from aegish_dist.findings.leaderboard import RankedModel
+from aegish_dist.findings.snapshot import RankedModel
 from aegish_dist.opinions.opinion import Opinion, record_of
 from aegish_dist.report.comparison import comparison_document
 from aegish_dist.report.data import ReportData

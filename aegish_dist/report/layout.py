@@ -10,7 +10,7 @@ from typing import Any, Self
 from msgspec import Struct
 
 from aegish_dist.core.metric import Difference, Estimate, Judgement, Metric
-from aegish_dist.findings.leaderboard import RankedModel
+from aegish_dist.findings.snapshot import RankedModel
 from aegish_dist.report.writing import format_difference, format_interval, format_p, format_rate
 
 

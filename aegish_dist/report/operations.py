@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 from aegish_dist.core.outcome import ERROR_LABELS, RULE_ERROR_LABELS, ErrorClass, ScoredAnswer
 from aegish_dist.core.status import TimedFailures, totals
 from aegish_dist.core.text import JsonObject, csv_text
-from aegish_dist.findings.leaderboard import RankedModel
+from aegish_dist.findings.snapshot import RankedModel
 from aegish_dist.opinions.policy import POLICY_PREFIX
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import (

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from aegish_dist.core.metric import Difference
 from aegish_dist.core.text import JsonObject, printable_json
-from aegish_dist.findings.leaderboard import ranked_entries
+from aegish_dist.findings.snapshot import ranked_entries
 from aegish_dist.report.drawing import draw_table
 from aegish_dist.report.layout import (
     COMPARED_TITLES,

@@ -13,8 +13,7 @@ from aegish_dist.core.outcome import ScoredAnswer
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.text import JsonObject, counted
 from aegish_dist.findings.comparison import most_in_reach
-from aegish_dist.findings.leaderboard import Gated, RankedModel
-from aegish_dist.findings.snapshot import moved
+from aegish_dist.findings.snapshot import Gated, RankedModel, moved
 from aegish_dist.opinions.opinion import Targets
 from aegish_dist.opinions.policy import Overlap, may_be_judged
 from aegish_dist.report.data import ReportData

@@ -13,7 +13,7 @@ from aegish_dist.core.metric import Estimate
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.tally import Cell, ConfidenceCell, ModelTally
-from aegish_dist.findings.leaderboard import snapshot_document
+from aegish_dist.findings.snapshot import snapshot_document
 from aegish_dist.opinions.scoring import RULES, ScoringRule
 from aegish_dist.statistics.means import Observation, macro_rate, rate
 from aegish_dist.statistics.metrics import measure

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from aegish_dist.core.metric import Estimate
 from aegish_dist.core.text import JsonObject, filled, printable
-from aegish_dist.findings.leaderboard import RankedModel
+from aegish_dist.findings.snapshot import RankedModel
 from aegish_dist.report.charts.vega_lite import (
     SHADES,
     TEXT_PX,

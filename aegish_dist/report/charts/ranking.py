@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from aegish_dist.core.text import JsonObject
-from aegish_dist.findings.leaderboard import RankedModel
+from aegish_dist.findings.snapshot import RankedModel
 from aegish_dist.opinions.opinion import Targets
 from aegish_dist.report.charts.vega_lite import (
     Chart,

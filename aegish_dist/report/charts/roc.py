@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.text import JsonObject, counted
-from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.findings.roc_curve import RocCurve, roc_curve
+from aegish_dist.findings.snapshot import RankedModel
 from aegish_dist.opinions.guards import Guards
 from aegish_dist.opinions.policy import POLICY_PREFIX
 from aegish_dist.opinions.scoring import OWN_NUMBER

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from aegish_dist.core.metric import Estimate
 from aegish_dist.core.text import JsonObject
-from aegish_dist.findings.leaderboard import RankedModel
+from aegish_dist.findings.snapshot import RankedModel
 from aegish_dist.report.charts.frame import (
     HEIGHT,
     TALL,

@@ -10,7 +10,7 @@ from msgspec import Struct
 from aegish_dist.core.metric import Estimate
 from aegish_dist.core.model import is_baseline
 from aegish_dist.core.text import counted, printable, shortened
-from aegish_dist.findings.leaderboard import RankedModel
+from aegish_dist.findings.snapshot import RankedModel
 from aegish_dist.opinions.opinion import Targets
 from aegish_dist.report.charts.vega_lite import TEXT_PX, text_width
 from aegish_dist.report.data import ReportData

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from aegish_dist.core.metric import Estimate
 from aegish_dist.core.text import printable, printable_lines
-from aegish_dist.findings.leaderboard import RankedModel
+from aegish_dist.findings.snapshot import RankedModel
 from aegish_dist.opinions.opinion import Targets
 from aegish_dist.report.charts.vega_lite import INK, PAPER, SHADES, WHITE_FROM, shade_bounds
 from aegish_dist.report.layout import HEADLINES, Section, TableCell, category_names

@@ -8,7 +8,6 @@ from msgspec.structs import asdict, replace
 from scipy.stats import norm
 
 from aegish_dist.core.metric import Difference
-from aegish_dist.findings.leaderboard import RankedModel
 from aegish_dist.findings.recommendation import (
     NOTHING_KNOWN,
     TAKE_MARGIN,
@@ -20,6 +19,7 @@ from aegish_dist.findings.recommendation import (
     contest,
     recommend,
 )
+from aegish_dist.findings.snapshot import RankedModel
 from aegish_dist.opinions.policy import OriginKind, Overlap
 from tests.unit.report.reports import a_difference
 

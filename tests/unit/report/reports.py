@@ -12,9 +12,8 @@ from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.run import ModelOfRun, Prompt, Run, RunDataset
 from aegish_dist.findings.comparison import ComparedPair, ComparisonData
-from aegish_dist.findings.leaderboard import ranked_entries
 from aegish_dist.findings.recommendation import contest, recommend
-from aegish_dist.findings.snapshot import Snapshot
+from aegish_dist.findings.snapshot import Snapshot, ranked_entries
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.report.data import FailureCount, ReportData
 from aegish_dist.report.layout import Section

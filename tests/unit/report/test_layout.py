@@ -1,7 +1,7 @@
 """Reading a snapshot document."""
 
 from aegish_dist.core.metric import Estimate
-from aegish_dist.findings.leaderboard import RankedModel, ranked_entries
+from aegish_dist.findings.snapshot import RankedModel, ranked_entries
 from tests.unit.report.reports import a_model, a_report, a_silent_model
 
 DASH = "\N{EN DASH}"

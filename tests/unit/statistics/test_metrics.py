@@ -22,7 +22,7 @@ from aegish_dist.core.metric import METRICS_VERSION, Estimate, ReliabilityBin
 from aegish_dist.core.outcome import OutcomeDetail, ScoredAnswer
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.tally import Cell, ConfidenceCell, Latency, ModelTally
-from aegish_dist.findings.leaderboard import snapshot_document
+from aegish_dist.findings.snapshot import snapshot_document
 from aegish_dist.opinions.scoring import DEFAULT_RULE, RULES, ScoringRule
 from aegish_dist.statistics.metrics import measure
 from tests.unit.statistics.paired_values import stated

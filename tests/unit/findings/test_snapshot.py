@@ -11,7 +11,7 @@ from aegish_dist.core.metric import TARGET_METRICS, Estimate
 from aegish_dist.core.outcome import OutcomeDetail
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.tally import Cell, Latency, ModelTally
-from aegish_dist.findings.leaderboard import Rank, gated, model_entry, rank, snapshot_document
+from aegish_dist.findings.snapshot import Rank, gated, model_entry, rank, snapshot_document
 from aegish_dist.opinions.opinion import AEGISH_TARGETS
 from aegish_dist.opinions.scoring import DEFAULT_RULE
 from aegish_dist.statistics.metrics import METRICS, measure
