@@ -1,6 +1,6 @@
 """What the guards of a run said, models and policies, as an opinion sees it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from itertools import combinations
 
@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from sqlalchemy import Engine
 
 from aegish_dist.core.columns import cells_of, has_verdict
+from aegish_dist.core.metric import Estimate, ModelMetrics
 from aegish_dist.core.tally import Latency, ModelTally
 from aegish_dist.db.columns import read_columns
 from aegish_dist.db.engine import transaction
@@ -23,7 +24,13 @@ from aegish_dist.opinions.guards import (
     guards_under,
 )
 from aegish_dist.opinions.opinion import Opinion
-from aegish_dist.opinions.policy import POLICY_PREFIX, Overlap, out_of_fold, overlap
+from aegish_dist.opinions.policy import (
+    POLICY_PREFIX,
+    Overlap,
+    may_be_judged,
+    out_of_fold,
+    overlap,
+)
 from aegish_dist.opinions.scoring import OWN_NUMBER, STATED_CONFIDENCE, SuspicionRule
 from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.pipeline.runs import chosen_models, no_verdict
@@ -100,8 +107,7 @@ def with_policies(snapshot: Snapshot, opinion: Opinion, guards: Guards) -> Snaps
     """Return a snapshot with the policies of an opinion among its models, ranked by score.
 
     Nothing is stored: the entries follow from the guards, models and policies. A policy that was
-    chosen on these commands has no rank, and what is known of it out of fold instead of its numbers
-    on them.
+    chosen on these commands has no rank, and of its metrics only what is known out of fold.
     """
     if not opinion.policies:
         return snapshot
@@ -111,18 +117,29 @@ def with_policies(snapshot: Snapshot, opinion: Opinion, guards: Guards) -> Snaps
     for pair, difference in zip(pairs, differences, strict=True):
         pair_p[pair] = difference.p_value
     overlaps = overlaps_of(opinion, guards)
-    known = {}
-    for policy in opinion.policies.values():
-        known[POLICY_PREFIX + policy.name] = out_of_fold(policy)
+    decided = {guard.name: guard for guard in guards.guards}
     measured = []
-    for guard in guards.guards:
-        if guard.name in overlaps:
-            made = measure(_tally(guards, guard), opinion.rule)
-            names = overlaps[guard.name].out_of_fold
-            better = {name: known[guard.name][name] for name in names}
-            measured.append(replace(made, metrics={**made.metrics, **better}))
+    for policy in opinion.policies.values():
+        name = POLICY_PREFIX + policy.name
+        made = measure(_tally(guards, decided[name]), opinion.rule)
+        measured.append(_without_fitted(made, overlaps[name], out_of_fold(policy)))
     document = snapshot_document(measured, snapshot, pair_p, overlaps)
     return replace(snapshot, document=document, opinion=opinion, pair_p=pair_p)
+
+
+def _without_fitted(
+    made: ModelMetrics, found: Overlap, known: Mapping[str, Estimate]
+) -> ModelMetrics:
+    """Leave undefined what would look too good on commands that a policy was chosen on."""
+    if may_be_judged(found):
+        return made
+    metrics = dict(made.metrics)
+    for name, estimate in made.metrics.items():
+        if not may_be_judged(found, name):
+            metrics[name] = Estimate(n=estimate.n)
+    metrics |= {name: known[name] for name in found.out_of_fold}
+    categories = {name: Estimate(n=estimate.n) for name, estimate in made.categories.items()}
+    return replace(made, metrics=metrics, categories=categories)
 
 
 def _tally(guards: Guards, policy: Guard) -> ModelTally:

@@ -15,7 +15,7 @@ from aegish_dist.core.outcome import ERROR_LABELS, RULE_ERROR_LABELS, ErrorClass
 from aegish_dist.core.status import TimedFailures, totals
 from aegish_dist.core.text import JsonObject, csv_text
 from aegish_dist.findings.snapshot import RankedModel
-from aegish_dist.opinions.policy import POLICY_PREFIX
+from aegish_dist.opinions.policy import POLICY_PREFIX, may_be_judged
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import (
     MODEL,
@@ -128,8 +128,13 @@ def _line(model: str, about: str, words: str) -> str:
 
 def reasons(data: ReportData) -> dict[str, str]:
     """Return why models have no score, by model; foreign text."""
-    unscored = [entry for entry in data.ranked if not entry.has_score]
-    return {entry.model: f"{NO_SCORE}{_reason(data, entry)}" for entry in unscored}
+    unscored = {}
+    for entry in data.ranked:
+        if not entry.has_score:
+            fitted = not may_be_judged(entry.origin)
+            reason = "chosen on commands of this run" if fitted else _reason(data, entry)
+            unscored[entry.model] = f"{NO_SCORE}{reason}"
+    return unscored
 
 
 _RATES = {"malicious": "malicious_detection_rate", "harmless": "harmless_acceptance_rate"}

@@ -7,7 +7,7 @@ from msgspec import to_builtins
 from aegish_dist.core.text import JsonObject, printable
 from aegish_dist.opinions.opinion import Opinion, policy_documents
 from aegish_dist.opinions.policy import OriginKind, Overlap
-from aegish_dist.report.layout import COMPARED_TITLES
+from aegish_dist.report.layout import HEADLINES
 from aegish_dist.report.writing import format_count
 
 
@@ -18,7 +18,7 @@ def origins_in_words(
 
     Args:
         names: By policy, what it is called; foreign text.
-        out_of_fold: Whether the numbers out of fold stand in place of those on seen commands.
+        out_of_fold: Whether numbers on seen commands are left out, but for those out of fold.
     """
     for policy, found in overlaps.items():
         yield f"{names[policy]}: {_origin_in_words(found, out_of_fold=out_of_fold)}"
@@ -33,10 +33,12 @@ def _origin_in_words(found: Overlap, *, out_of_fold: bool) -> str:
         return f"its file has changed since `policies search` wrote it: origin unknown; {too_good}"
     if found.kind is OriginKind.FRESH:
         return f"chosen in run {where}, on commands of other clusters."
-    titles = [title for name, title in COMPARED_TITLES.items() if name in found.out_of_fold]
+    titles = [title for name, title in HEADLINES.items() if name in found.out_of_fold]
     better = "Its numbers here are too good."
+    if out_of_fold:
+        better = "Its rates here would be too good, and are left out."
     if titles and out_of_fold:
-        better = f"{', '.join(titles)} and FPR are out of fold, all else is too good."
+        better = f"{', '.join(titles)} and FPR are out of fold, other rates are left out."
     return f"{fitted_in_words(found)}. {better}"
 
 

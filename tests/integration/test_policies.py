@@ -1,5 +1,7 @@
 """`policies search` and `policies explain` on stored runs, against numbers worked out by hand."""
 
+import csv
+import io
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
@@ -186,6 +188,28 @@ def entry_of(report: Any) -> Any:
     return entry
 
 
+def assert_nothing_in_sample(
+    aegish: CommandLine, path: Path, honest: set[str], run: str = "two"
+) -> None:
+    """Assert that JSON and CSV have no other rate of the policy, and it counts commands still."""
+    report = f"report --run-id {run} --policy '{path}' --format"
+    entry = entry_of(aegish.ok(report, "json").json)
+    known = {name for name, found in entry["metrics"].items() if found["value"] is not None}
+    assert known == honest
+    assert {found["value"] for found in entry["categories"].values()} == {None}
+    assert entry["metrics"]["accuracy"]["n"]
+    rows = [row for row in rows_of(aegish, f"{report} csv") if row["model"] == "policy/best"]
+    rates = [row for row in rows if row["metric"] in entry["metrics"] or row["category"]]
+    assert {row["metric"] for row in rates if row["value"]} == honest
+    wide_rows = rows_of(aegish, f"{report} csv-wide")
+    (wide,) = [row for row in wide_rows if row["model"] == "policy/best"]
+    assert {name for name in entry["metrics"] if wide.get(name)} <= honest
+
+
+def rows_of(aegish: CommandLine, line: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(aegish.ok(line).out)))
+
+
 def gate_of(aegish: CommandLine, path: Path, run: str) -> tuple[int, str]:
     gate = f"compare --run-id {run} --models {A} --gate --margin 0.02 --policy"
     done = aegish(gate, path)
@@ -207,6 +231,7 @@ def test_a_policy_passes_no_gate_on_the_commands_that_it_was_chosen_on(
     assert shown["false_positive_rate"] == found["false_positive_rate"]
     stops = found["false_positive_rate"]
     assert shown["harmless_acceptance_rate"]["ci_low"] == 1 - stops["ci_high"]
+    assert_nothing_in_sample(searched, written, {*shown, "coverage"})
     places = {each["model"]: each["rank"] for each in report["ranking"]}
     assert places["policy/best"] is None
     assert places[KEYWORD] == 1
@@ -276,6 +301,12 @@ def test_a_policy_is_judged_on_fresh_commands_alone(
     if seen:
         assert (origin["kind"], origin["seen"]) == ("seen", seen)
         assert (origin["out_of_fold"], code) == ([], 5)
+        assert_nothing_in_sample(searched, written, {"coverage"}, "world")
+        report = f"report --run-id world --policy '{written}'"
+        assert "best: chosen on commands of this run" in searched.ok(report).unwrapped
+        assert (
+            "no score: chosen on commands of this run" in searched.ok(f"{report} --format html").out
+        )
         judged = "report --run-id world --models policy/best --fail-under aegish_score=0.5"
         assert searched(judged, "--policy", written).code == 5
     else:
