@@ -7,6 +7,7 @@ are JSON or CSV that PostgreSQL writes itself.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -18,6 +19,7 @@ from aegish_dist.core.outcome import READ, ErrorClass, Outcome
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.secrets import mask_key_shapes
+from aegish_dist.core.text import JsonObject
 from aegish_dist.core.verdict import FIELDS, STORED, AttemptRecord, CallError, RecordField
 from aegish_dist.db.engine import copied, execute, fragment, statement
 from aegish_dist.db.overlays import OverlayInRun
@@ -55,7 +57,9 @@ _OF_BEFORE = ("changed_keys", "changed_targets", "malicious_marks", "harmless_ma
 _ACTIONS = [outcome_number(each) for each in (Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK)]
 _END = 2**63 - 1
 
-_FIELDS = {each.name: each for each in STORED}
+_SQL = {each.name: f"verdict.{each.column}" for each in STORED} | {
+    "call_errors": fragment("failed_attempts")
+}
 # Fields of a record that a list reads from the table; outcome and error class are in the code.
 LISTED = (
     "epoch",
@@ -74,7 +78,7 @@ LISTED = (
     "attempts",
     "created_at",
 )
-WHOLE = tuple(name for name in _FIELDS if name not in ("outcome", "error_class"))
+WHOLE = tuple(name for name in _SQL if name not in ("outcome", "error_class"))
 
 
 class SqlScoring(NamedTuple):
@@ -228,12 +232,10 @@ def read_about(
     part = SampleRange(found.dataset, found.dataset_id, found.key, found.key + 1)
     verdicts = reader.read(part, None).verdicts
     newest = {(each.model, each.epoch): each.generation for each in verdicts}
-    errors = reader.attempts(part)
     for each in verdicts:
         each.replaced = each.generation < newest[each.model, each.epoch]
         each.answered = each.error_class is None
         each.pruned = each.completion is None and each.outcome in READ
-        each.call_errors = tuple(errors.get((each.model, each.epoch, each.generation), ()))
     return list(verdicts)
 
 
@@ -259,7 +261,7 @@ class _Reader:
         self._missed = [models.keys[name] for name in sorted(set(missed))]
         counts = fragment("every") if superseded else models.counts
         commands = "choose_commands_of_one_epoch" if run.epochs == 1 else "choose_commands"
-        read = ", ".join(f"verdict.{_FIELDS[name].column} AS {name}" for name in columns)
+        read = ", ".join(f"{_SQL[name]} AS {name}" for name in columns)
         self._choose_commands = statement(commands, counts=counts)
         self._choose_inconsistent = statement("choose_inconsistent", counts=counts)
         self._read = statement("read_verdicts", columns=read, counts=counts)
@@ -267,7 +269,8 @@ class _Reader:
             code: (outcome_of(code), judged.rule.labels[finding_of(code)], error_class_of(code))
             for code in CODES
         }
-        self._moments = [name for name in columns if _FIELDS[name].is_moment]
+        moments = [each.name for each in STORED if each.is_moment]
+        self._moments = [name for name in moments if name in columns]
         self._labels = judged.values()
         of_before = {} if before is None else before.values()
         self._values = self._labels | self._conditions()
@@ -292,24 +295,6 @@ class _Reader:
         ).all()
         verdicts = tuple(self._verdict(row, part) for row in rows if row.place is not None)
         return ListedPart(verdicts, rows[0].matched)
-
-    def attempts(self, part: SampleRange) -> dict[tuple[str, int, int], list[AttemptRecord]]:
-        """Return the failed attempts about samples by model, epoch and generation."""
-        found: dict[tuple[str, int, int], list[AttemptRecord]] = {}
-        attempts = execute(self._session, "read_attempts", models=self._shown, **part.bounds())
-        for row in attempts:
-            key = self._names[row.run_model_id], row.epoch, row.generation
-            found.setdefault(key, []).append(
-                AttemptRecord(
-                    attempt=row.attempt,
-                    error_class=ErrorClass(row.error_class),
-                    status=row.status,
-                    retry_after_s=row.retry_after_s,
-                    message=mask_key_shapes(row.message),
-                    at=row.at.isoformat(),
-                )
-            )
-        return found
 
     def _conditions(self) -> dict[str, object]:
         chosen = self._chosen
@@ -373,8 +358,19 @@ class _Reader:
             correct_before=CORRECT[row.mark_before or 0],
             error_class=error_class,
             completion=stored.pop("completion", None),
+            call_errors=tuple(map(_attempt, stored.pop("call_errors", None) or ())),
             **stored,
         )
+
+
+def _attempt(stored: JsonObject) -> AttemptRecord:
+    """Return a failed attempt of the fragment `failed_attempts`."""
+    read = {
+        "error_class": ErrorClass(stored["error_class"]),
+        "message": mask_key_shapes(stored["message"]),
+        "at": datetime.fromisoformat(stored["at"]).isoformat(),
+    }
+    return AttemptRecord(**stored | read)
 
 
 PART_ROWS = 10_000

@@ -47,6 +47,16 @@ AND (NOT :disputed
      OR bool_or(balance > 0 AND run_model_id = ANY(:compared))
         AND bool_or(balance < 0 AND run_model_id = ANY(:compared)))
 
+-- fragment: failed_attempts
+-- The failed attempts before `verdict` as JSON, null without any.
+(SELECT json_agg(
+     json_build_object('attempt', attempt, 'error_class', error_class, 'status', status,
+                       'retry_after_s', retry_after_s, 'message', message, 'at', at)
+     ORDER BY attempt)
+ FROM call_errors AS failed
+ WHERE failed.run_model_id = verdict.run_model_id AND failed.sample_key = verdict.sample_key
+   AND failed.epoch = verdict.epoch AND failed.generation = verdict.generation)
+
 -- name: choose_commands
 -- Keys of the samples that every one of the models `:missed` got wrong in most of its scored
 -- epochs, and if `:disputed` that one of the models `:compared` got right and another one wrong.
@@ -161,14 +171,6 @@ SELECT verdict.run_model_id, verdict.sample_key, verdict.epoch, {columns},
 FROM verdicts AS verdict
 WHERE verdict.run_model_id = ANY(:models) AND verdict.sample_key = ANY(:samples) AND {counts}
 ORDER BY verdict.sample_key, verdict.run_model_id, verdict.epoch
-
--- name: read_attempts
--- The failed attempts before all verdicts about these samples, those of other datasets among them.
-SELECT run_model_id, sample_key, epoch, generation, attempt, error_class, status, retry_after_s,
-       message, at
-FROM call_errors
-WHERE run_model_id = ANY(:models) AND sample_key >= :first AND sample_key < :end
-ORDER BY sample_key, run_model_id, epoch, generation, attempt
 
 -- name: export_verdicts
 -- All that a record keeps of the verdicts of the model `:key`, every generation, in order.
