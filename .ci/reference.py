@@ -6,6 +6,7 @@ its `--help`. Defaults and ranges of settings are those of `Settings`, keys thos
 
 import re
 import typing
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -17,7 +18,10 @@ from aegish_dist.models.catalog import Catalog
 from aegish_dist.settings import PREFIX, Settings
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
-NOTE = "<!-- Made by `make reference` from the program: do not edit. -->"
+COMMON = "README.md#common-options"
+NOTE = "<!-- Made by `make reference`. -->"
+OFTEN = 7
+"""An option that so many commands explain in the same words is explained once, in the index."""
 
 MEANINGS = {
     "database_url": ("PostgreSQL", "an embedded PostgreSQL 18"),
@@ -94,11 +98,13 @@ over the packaged one. The header of `aegish_dist/models/catalog.toml` explains 
 
 
 class MarkdownFormatter(click.HelpFormatter):
-    """Writes parts of a help page as Markdown: headings, paragraphs, tables of options."""
+    """Writes parts of a help page as Markdown: headings, paragraphs, lists of options."""
 
-    def __init__(self, depth: int) -> None:
+    def __init__(self, depth: int, common: Iterable[tuple[str, str]] = ()) -> None:
         super().__init__(width=100)
         self.depth = depth  # of headings
+        self.common = frozenset(common)
+        self.rows: list[tuple[str, str]] = []  # every option, as `option` returns it
         self.heading = ""
 
     def write_heading(self, heading: str) -> None:
@@ -110,10 +116,30 @@ class MarkdownFormatter(click.HelpFormatter):
             self.write(f"```\n{kept}\n```\n\n" if kept != paragraph else f"{cell(kept)}\n\n")
 
     def write_dl(self, rows: Iterable[tuple[str, str]], *_: int, **__: int) -> None:
-        cells = [(code(term), cell(text)) for term, text in rows if term != "-h, --help"]
-        if cells:
-            columns = ("option", "meaning") if "ptions" in self.heading else ("command", "does")
-            self.write(f"{'#' * self.depth} {self.heading}\n\n{table(columns, cells)}")
+        if "ptions" not in self.heading:
+            return  # commands below this one: the page describes each
+        own, shared = [], []
+        for term, text in rows:
+            if term == "-h, --help":
+                continue
+            name, meaning, default = option(term, text)
+            self.rows.append((name, meaning))
+            if (name, meaning) in self.common:
+                shared.append(f"{name} {default}".strip())
+            else:
+                own.append(f"- {name}: {meaning} {default}".strip())
+        if shared:
+            own.append(f"- [Common]({COMMON}): {', '.join(shared)}")
+        if own:
+            title = "" if self.heading == "Options" else f"{self.heading}:\n\n"
+            self.write(title + "\n".join(own) + "\n\n")
+
+
+def option(term: str, text: str) -> tuple[str, str, str]:
+    """Return an option as code, its meaning, and its default and range in brackets."""
+    found = re.fullmatch(r"(.*?)\s*(\[[^][]*\])?", " ".join(text.split()))
+    assert found is not None
+    return f"`{term}`", cell(found[1]), cell(found[2] or "")
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -135,37 +161,55 @@ def one_blank(text: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", text.strip())
 
 
-def help_page(name: str, command: click.Command, parent: click.Context, depth: int = 1) -> str:
-    """Return what `--help` says of a command and of the commands below it."""
+def help_page(
+    name: str, command: click.Command, parent: click.Context, text: MarkdownFormatter
+) -> None:
+    """Write what `--help` says of a command and of the commands below it."""
     context = click.Context(command, info_name=name, parent=parent)
-    text = MarkdownFormatter(depth + 1)
-    text.write(f"{'#' * depth} {context.command_path}\n\n")
+    text.write(f"{'#' * text.depth} {context.command_path}\n\n")
     command.format_help_text(context, text)
-    text.write(f"```\n{' '.join([context.command_path, *command.collect_usage_pieces(context)])}\n")
-    examples = getattr(command, "examples", ())
-    text.write("".join(f"{line}\n" for line in ("", *examples) if examples) + "```\n\n")
+    lines = list(getattr(command, "examples", ()))
+    pieces = command.collect_usage_pieces(context)
+    if pieces != ["[OPTIONS]"] or not lines:
+        lines.insert(0, " ".join([context.command_path, *pieces]))
+    text.write("\n".join(["```", *lines, "```"]) + "\n\n")
     command.format_options(context, text)
     click.Command.format_epilog(command, context, text)
     if isinstance(command, click.Group):
+        text.depth += 1
         for each in command.list_commands(context):
             below = command.get_command(context, each)
             assert below is not None
-            text.write(help_page(each, below, context, depth + 1))
-    return text.getvalue()
+            help_page(each, below, context, text)
+        text.depth -= 1
+
+
+def described(common: Iterable[tuple[str, str]] = ()) -> dict[str, MarkdownFormatter]:
+    """Return what the page of each command says, by its name."""
+    program = click.Context(cli, info_name="aegish-dist", **cli.context_settings)
+    found = {}
+    for commands in SECTIONS.values():
+        for name in commands:
+            command = cli.get_command(program, name)
+            assert command is not None
+            found[name] = MarkdownFormatter(1, common)
+            help_page(name, command, program, found[name])
+    return found
 
 
 def command_pages() -> Iterator[tuple[str, str]]:
     """Yield each page below docs/reference/commands, by its name, and the index."""
-    program = click.Context(cli, info_name="aegish-dist", **cli.context_settings)
+    explained = Counter(row for text in described().values() for row in text.rows)
+    common = [row for row, times in explained.items() if times >= OFTEN]
+    for name, text in described(common).items():
+        yield f"commands/{name}.md", text.getvalue()
     index = "# Commands\n\n"
     index += "`aegish-dist COMMAND --help` says the same. " + " ".join(EXIT_CODES.split()) + "\n\n"
     for section, commands in SECTIONS.items():
-        rows = ((f"[{name}]({name}.md)", cell(does)) for name, does in commands.items())
-        index += f"## {section}\n\n" + table(("command", "does"), rows)
-        for name in commands:
-            command = cli.get_command(program, name)
-            assert command is not None
-            yield f"commands/{name}.md", help_page(name, command, program)
+        lines = (f"- [{name}]({name}.md): {cell(does)}\n" for name, does in commands.items())
+        index += f"## {section}\n\n" + "".join(lines) + "\n"
+    index += "## Common options\n\n"
+    index += "".join(f"- {name}: {meaning}\n" for name, meaning in common)
     yield "commands/README.md", index
 
 
