@@ -23,7 +23,6 @@ from aegish_dist.report.charts.vega_lite import (
     at_pixels,
     layer,
     nominal,
-    number,
     widest,
 )
 from aegish_dist.report.charts.words import Measure
@@ -199,6 +198,8 @@ def _is_free(
     return not any(label.covers(other) or other.covers(label) for other in placed)
 
 
+# Layers with labels, and the texts that have no room.
+Labels = tuple[list[JsonObject], list[str]]
 WIDTH, HEIGHT, TALL = 640.0, 400.0, 560.0
 # What the upright axis takes on the left.
 _LEFT_PX = 44.0
@@ -231,7 +232,8 @@ class Axis(Struct, frozen=True):
     def channel(self, field: str, **look: Any) -> JsonObject:
         """Return the channel of a field with this axis."""
         scale = {"type": self.kind, "domain": [self.low, self.high], "nice": False}
-        return number(field, self.measure.axis, scale=scale, format=self.measure.form, **look)
+        axis = {"title": self.measure.axis, "tickCount": 8, "format": self.measure.form}
+        return {"field": field, "type": "quantitative", "axis": axis | look, "scale": scale}
 
 
 def axis_of(measure: Measure, values: Sequence[float], length: float) -> Axis:
@@ -246,7 +248,7 @@ def axis_of(measure: Measure, values: Sequence[float], length: float) -> Axis:
         if greatest / least >= _LOGARITHMIC_FROM:
             return Axis(measure, least / 1.25, greatest * 1.25, length, "log")
     low, high = min(values), max(values)
-    margin = 0.1 * (max(high - low, abs(high) * 0.02) or 1.0)
+    margin = 0.1 * (max(high - low, high * 0.02) or 1.0)
     most = 100.0 if is_rate else math.inf
     return Axis(
         measure,
@@ -280,9 +282,7 @@ class Frame(Struct, frozen=True):
         """Return the line at a value, from the left edge to the right one."""
         return self.line(self.x.low, up, self.x.high, up)
 
-    def labels(
-        self, points: Sequence[LabelledPoint], lines: Sequence[PixelLine]
-    ) -> tuple[list[JsonObject], list[str]]:
+    def labels(self, points: Sequence[LabelledPoint], lines: Sequence[PixelLine]) -> Labels:
         """Return layers with the labels of points, and the texts that have no room.
 
         A label hides what is behind it, and a line leads from it to a point that is away.

@@ -28,7 +28,7 @@ from aegish_dist.report.charts.words import (
     simulated_note,
 )
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.quality import with_interval
+from aegish_dist.report.layout import with_interval
 
 NAME = "ranking"
 # Between places, names and the area; of the area; and of the columns at its right.

@@ -18,6 +18,7 @@ from aegish_dist.report.charts.frame import (
     Axis,
     Frame,
     LabelledPoint,
+    Labels,
     PixelLine,
     axis_of,
     in_pixels,
@@ -31,7 +32,7 @@ from aegish_dist.report.charts.vega_lite import (
     NoChart,
     at_pixels,
     legend,
-    literal,
+    nominal,
 )
 from aegish_dist.report.charts.words import (
     DETECTION,
@@ -46,7 +47,7 @@ from aegish_dist.report.charts.words import (
     simulated_note,
 )
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.quality import with_interval
+from aegish_dist.report.layout import with_interval
 
 # How many models have a colour, and bars.
 _COLORED, _BARRED = 10, 5
@@ -120,7 +121,7 @@ def _layers(
     curves: Sequence[_Curve],
     baselines: Sequence[_Curve],
     stands: int,
-) -> tuple[list[JsonObject], list[str]]:
+) -> Labels:
     """Return the layers of the plot, and the names that have no room in it."""
     colored, grey = curves[:_COLORED], curves[_COLORED:]
     layers = [_line(frame, curve, {"color": BAR}) for curve in grey]
@@ -143,7 +144,7 @@ def _layers(
             marks,
             "point",
             {},
-            color=literal("color"),
+            color=nominal("color") | {"scale": None, "legend": None},
             shape=legend(
                 {"field": "stops"},
                 _SHAPES,
@@ -230,9 +231,7 @@ def _bars(frame: Frame, curve: _Curve, aside: float) -> Iterator[PixelLine]:
             yield PixelLine(x, bar.y, x, bar.y2)
 
 
-def _labels(
-    frame: Frame, curves: Sequence[_Curve], stands: int
-) -> tuple[list[JsonObject], list[str]]:
+def _labels(frame: Frame, curves: Sequence[_Curve], stands: int) -> Labels:
     """Return the layers of names, at models as they stand, and the names that have no room."""
     points, lines = [], []
     for curve in curves:

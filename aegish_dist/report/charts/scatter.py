@@ -15,6 +15,7 @@ from aegish_dist.report.charts.frame import (
     WIDTH,
     Frame,
     LabelledPoint,
+    Labels,
     PixelLine,
     axis_of,
     in_pixels,
@@ -244,7 +245,7 @@ def _labels(
     numbered: Sequence[_Point],
     lines: _Lines,
     aims: Sequence[float],
-) -> tuple[list[JsonObject], list[str]]:
+) -> Labels:
     """Return the layers of labels of models and targets, and the texts that have no room."""
     labelled = []
     for point in points:

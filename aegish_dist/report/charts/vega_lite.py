@@ -28,7 +28,6 @@ from aegish_dist.errors import ConfigError
 
 # The version that the specifications are written for; `vl_convert` carries several.
 VEGA_LITE = "6.4"
-_SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 
 INK = "#1c2024"
 SOFT = "#60646c"
@@ -135,60 +134,43 @@ def provider_styles(models: Iterable[str]) -> Mapping[str, JsonObject]:
 def whole_specification(chart: Chart, small_print: str) -> JsonObject:
     """Return a chart with its title above, its caption and where it comes from below."""
     room = max(chart.width, 560.0)  # for lines of the caption
-    title = {"text": wrapped(chart.title, TITLE_PX * 1.2, room), "fontSize": TITLE_PX}
-    below = {
-        "orient": "bottom",
-        "text": wrapped(chart.caption, TEXT_PX, room),
-        "subtitle": wrapped(small_print, SMALL_PX, room),
-        "fontSize": TEXT_PX,
-        "fontWeight": "normal",
-        "offset": 14,
-        "subtitlePadding": 5,
-    }
-    view = {"title": title | {"fontWeight": "bold"}} | chart.body
-    return {
-        "$schema": _SCHEMA,
-        "description": chart.description,
-        "background": PAPER,
-        "padding": 16,
-        "title": below,
-        **_with_room(chart, view, room),
-        "config": _file("vega_lite"),  # its first font is in the wheel of `vl_convert`
-    }
+    lines = wrapped(chart.title, TITLE_PX * 1.2, room)
+    title = {"text": lines, "fontSize": TITLE_PX, "fontWeight": "bold"}
+    return _with_room(
+        chart,
+        room,
+        view={"title": title} | chart.body,
+        caption=wrapped(chart.caption, TEXT_PX, room),
+        small_print=wrapped(small_print, SMALL_PX, room),
+    )
 
 
 def bare_specification(chart: Chart) -> JsonObject:
     """Return a chart without title and caption, for a page that shows them as text."""
-    return {
-        "$schema": _SCHEMA,
-        "background": None,
-        "padding": 4,
-        "config": _file("vega_lite"),  # its first font is in the wheel of `vl_convert`
-        **_with_room(chart, chart.body, chart.width),
-    }
+    whole = _with_room(
+        chart,
+        chart.width,
+        view=chart.body,
+        caption="",
+        small_print="",
+    )
+    del whole["description"], whole["title"]
+    return whole | {"background": None, "padding": 4}
 
 
-def _with_room(chart: Chart, view: JsonObject, room: float) -> JsonObject:
+def _with_room(chart: Chart, room: float, **parts: Any) -> JsonObject:
     """Return a view over an empty one that keeps room for text in the widest font.
 
     Vega-Lite lays a picture out for the font that it has; who looks at it may have another one.
     """
-    ends = {
-        "x": -chart.left,
-        "x2": room - chart.left,
-        "y": 0,
-        "y2": 1,
-    }
-    spacer = {
-        "width": 1,
-        "height": 1,
-        "data": {"values": [{}]},
-        "mark": {"type": "rect", "opacity": 0},
-        "encoding": {name: {"value": value} for name, value in ends.items()},
-    }
-    each_its_own = dict.fromkeys(("color", "shape", "strokeDash"), "independent")
-    resolve = dict.fromkeys(("scale", "legend"), each_its_own)
-    return {"concat": [view, spacer], "columns": 1, "resolve": resolve}
+    return _filled_in(
+        "whole",
+        **parts,
+        description=chart.description,
+        left=-chart.left,
+        right=room - chart.left,
+        config=_file("vega_lite"),  # its first font is in the wheel of `vl_convert`
+    )
 
 
 @cache
@@ -197,14 +179,17 @@ def _file(name: str) -> Any:
 
 
 def view(name: str, **values: Any) -> JsonObject:
-    """Return a view of this folder with values and colours for its `$NAME`.
-
-    A layer whose rows are None is left out.
-    """
-    colors = {name: color for color, name in VARIABLES.items()}
-    body: JsonObject = _filled(_file(name), values | colors)
+    """Return a view of this folder with values in it; layers whose rows are None are left out."""
+    body = _filled_in(name, **values)
     body["layer"] = [layer for layer in body["layer"] if layer["data"]["values"] is not None]
     return body
+
+
+def _filled_in(file: str, **values: Any) -> JsonObject:
+    """Return what a file of this folder holds, with values and colours for its `$NAME`."""
+    colors = {name: color for color, name in VARIABLES.items()}
+    filled: JsonObject = _filled(_file(file), values | colors)
+    return filled
 
 
 def _filled(part: Any, values: Mapping[str, Any]) -> Any:
@@ -290,16 +275,6 @@ def layer(rows: Sequence[JsonObject], mark: str, style: JsonObject, **encoding: 
     }
 
 
-def number(
-    field: str, title: str | None = None, *, scale: JsonObject | None = None, **axis: Any
-) -> JsonObject:
-    """Return the channel of a number; only the one with a title has an axis of its own."""
-    channel: JsonObject = {"field": field, "type": "quantitative"}
-    if title is not None:
-        channel["axis"] = {"title": title, "tickCount": 8} | axis
-    return channel if scale is None else channel | {"scale": scale}
-
-
 def at_pixels(
     rows: Sequence[JsonObject], mark: str, style: JsonObject, **encoding: Any
 ) -> JsonObject:
@@ -326,25 +301,12 @@ def nominal(field: str) -> JsonObject:
     return {"field": field, "type": "nominal"}
 
 
-def literal(field: str) -> JsonObject:
-    """Return the channel of a field that holds colours or shapes themselves."""
-    return nominal(field) | {"scale": None, "legend": None}
-
-
-# By width, in hundredths of the font size: that of the wider of DejaVu Sans and Liberation Sans
-# (which has the widths of Arial and Helvetica), rounded up. Text is never wider than measured in a
-# font that a machine is likely to use.
-_HUNDREDTHS = {
-    28: "ijl", 30: "I", 32: " ,.", 34: "/:;\\|", 36: "f", 37: "-", 40: "()[]t", 41: "!", 42: "r",
-    46: '"', 50: "*J`", 53: "sz", 55: "c", 56: "?L_\N{EN DASH}\N{DAGGER}", 58: "k", 60: "vxy'",
-    62: "FTaeo",
-    64: "$0123456789bdghnpqu{}", 67: "EKPSY", 69: "ABVXZ", 73: "CR", 74: "U", 75: "N", 76: "H",
-    78: "&DG", 79: "OQ", 82: "w", 84: "#+<=>^~\N{MINUS SIGN}\N{MULTIPLICATION SIGN}", 87: "M",
-    96: "%", 98: "m", 99: "W", 102: "@",
-}  # fmt: skip
+# By letter, in font sizes: the width of the wider of DejaVu Sans and Liberation Sans (which has the
+# widths of Arial and Helvetica), rounded up to hundredths, by which the file has them. Text is
+# never wider than measured in a font that a machine is likely to use.
 _WIDTHS: dict[str, float] = {}
-for _width, _letters in _HUNDREDTHS.items():
-    _WIDTHS |= dict.fromkeys(_letters, _width / 100)
+for _width, _letters in _file("letter_widths").items():
+    _WIDTHS |= dict.fromkeys(_letters, int(_width) / 100)
 # Of other scripts; a Chinese character takes 1.0 font sizes.
 _OTHER = 1.1
 _ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
