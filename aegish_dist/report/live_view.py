@@ -19,15 +19,6 @@ from aegish_dist.report.run_words import error_words, headline, left_of, pace, w
 from aegish_dist.report.writing import format_usd, short_names
 
 
-def cut(text: str, width: int, dots: str) -> str:
-    """Return a text of at most this many columns; dots end one that was longer."""
-    if cell_width(text) <= width:
-        return text
-    kept = cut_to_cells(text, width - cell_width(dots))
-    shortened = kept.rstrip() + dots
-    return shortened[: max(0, width)]
-
-
 def padded(text: str, width: int, *, right: bool = False) -> str:
     """Return a text that fills this many columns, if it is not wider."""
     space = " " * (width - cell_width(text))
@@ -36,23 +27,45 @@ def padded(text: str, width: int, *, right: bool = False) -> str:
     return text + space
 
 
-def packed(facts: Iterable[str], width: int, dots: str) -> list[str]:
-    """Put facts into lines of at most this many columns; one is cut only if it is wider alone."""
-    return filled((f"{cut(fact, width, dots)}   " for fact in facts), width)
+class Canvas(Struct, frozen=True):
+    width: int
+    height: int
+    ascii_only: bool = False
 
+    @property
+    def dots(self) -> str:
+        """Stand for what is left out."""
+        if self.ascii_only:
+            return "..."
+        return "\N{HORIZONTAL ELLIPSIS}"
 
-def folded(
-    text: str,
-    width: int,
-    lines: int,
-    dots: str,
-) -> list[str]:
-    """Return a text on at most so many lines, broken at spaces; dots end one that is longer."""
-    folded = sentence_lines(text, width)
-    if len(folded) <= lines:
-        return folded
-    rest = " ".join(folded[lines - 1 :])
-    return [*folded[: lines - 1], cut(rest, width, dots)]
+    def cut(self, text: str, width: int | None = None) -> str:
+        """Return a text of at most a line, or of so many columns; dots end one that was longer."""
+        if width is None:
+            width = self.width
+        if cell_width(text) <= width:
+            return text
+        kept = cut_to_cells(text, width - cell_width(self.dots))
+        shortened = kept.rstrip() + self.dots
+        return shortened[: max(0, width)]
+
+    def packed(self, facts: Iterable[str]) -> list[Text]:
+        """Put facts into lines; one is cut only if it is wider alone."""
+        shown = [f"{self.cut(fact)}   " for fact in facts]
+        return [Text(line) for line in filled(shown, self.width)]
+
+    def folded(self, text: str, lines: int) -> list[str]:
+        """Return a text on at most so many lines, broken at spaces."""
+        folded = sentence_lines(text, self.width)
+        if len(folded) <= lines:
+            return folded
+        rest = " ".join(folded[lines - 1 :])
+        return [*folded[: lines - 1], self.cut(rest)]
+
+    def names(self, models: Sequence[ModelStatus], width: int) -> dict[str, str]:
+        """Return what is shown for each id of a model."""
+        names = short_names([model.model for model in models], width, dots=self.dots)
+        return {model: self.cut(name, width) for model, name in names.items()}
 
 
 GAP = 2
@@ -81,11 +94,11 @@ COLUMNS: Sequence[tuple[str, int, Callable[[ModelStatus], str]]] = (
 )
 
 
-def table_lines(models: Sequence[ModelStatus], width: int, dots: str) -> list[str]:
+def table_lines(models: Sequence[ModelStatus], canvas: Canvas) -> list[str]:
     """Return the line of headings and a line for each model, with the columns that fit all."""
     ids = [printable(model.model) for model in models]
     longest = max(map(cell_width, ["Model", *ids]))
-    room = width
+    room = canvas.width
     chosen: dict[str, list[str]] = {}
     for heading, priority, cell in sorted(COLUMNS, key=itemgetter(1)):
         column = [heading, *map(cell, models)]
@@ -96,7 +109,7 @@ def table_lines(models: Sequence[ModelStatus], width: int, dots: str) -> list[st
             chosen[heading] = [padded(text, column_width, right=True) for text in column]
             room -= column_width + GAP
     model_width = max(0, min(longest, room))
-    names = shown_names(models, model_width, dots)
+    names = canvas.names(models, model_width)
     shown = ["Model", *(names[model.model] for model in models)]
     columns = [[padded(name, model_width) for name in shown]]
     for heading, _, _ in COLUMNS:
@@ -104,12 +117,6 @@ def table_lines(models: Sequence[ModelStatus], width: int, dots: str) -> list[st
             columns.append(chosen[heading])
     gap = " " * GAP
     return [gap.join(cells) for cells in zip(*columns, strict=True)]
-
-
-def shown_names(models: Sequence[ModelStatus], width: int, dots: str) -> dict[str, str]:
-    """Return what is shown for each id of a model."""
-    names = short_names([model.model for model in models], width, dots=dots)
-    return {model: cut(name, width, dots) for model, name in names.items()}
 
 
 STYLES = {
@@ -133,19 +140,6 @@ class Scene(Struct, frozen=True):
     steps: Sequence[str] = ()  # lines about what a user could do next
 
 
-class Canvas(Struct, frozen=True):
-    width: int
-    height: int
-    ascii_only: bool = False
-
-    @property
-    def dots(self) -> str:
-        """Stand for what is left out."""
-        if self.ascii_only:
-            return "..."
-        return "\N{HORIZONTAL ELLIPSIS}"
-
-
 def draw(scene: Scene, canvas: Canvas) -> list[Text]:
     """Return the lines of a run, at most as many as the terminal has."""
     status = scene.status
@@ -167,24 +161,22 @@ def draw(scene: Scene, canvas: Canvas) -> list[Text]:
 
 def _outcomes(status: RunStatus, canvas: Canvas) -> list[Text]:
     facts = [f"{name} {number:,}" for name, number in status.outcomes.items()]
-    lines = packed(facts, canvas.width, canvas.dots)
+    lines = canvas.packed(facts)
     if lines:
-        return [Text(), *map(Text, lines)]
+        return [Text(), *lines]
     return []
 
 
 def _head(scene: Scene, canvas: Canvas) -> list[Text]:
     status = scene.status
-    width = canvas.width
     state = f"{status.state}  {scene.counted_at}".rstrip()
     name = f"Run {status.run_id} {printable(status.name)}".rstrip()
-    room = width - len(state)
-    title = cut(name, max(0, room - 2), canvas.dots)
+    room = canvas.width - len(state)
+    title = canvas.cut(name, max(0, room - 2))
     first = Text(padded(title, room), style="bold")
     first.append(state, style=STYLES[status.state])
-    first.truncate(width)
-    facts = packed(headline(status), width, canvas.dots)
-    return [first, _bar(status, canvas), *map(Text, facts)]
+    first.truncate(canvas.width)
+    return [first, _bar(status, canvas), *canvas.packed(headline(status))]
 
 
 def _bar(status: RunStatus, canvas: Canvas) -> Text:
@@ -200,13 +192,13 @@ def _bar(status: RunStatus, canvas: Canvas) -> Text:
     rest_mark = "-" if canvas.ascii_only else "\N{LIGHT SHADE}"
     bar = Text(done_mark * full, style=STYLES[status.state])
     bar.append(rest_mark * (room - full), style="dim")
-    bar.append(cut(numbers, canvas.width, canvas.dots), style="bold")
+    bar.append(canvas.cut(numbers), style="bold")
     return bar
 
 
 def _models(status: RunStatus, canvas: Canvas, lines: int) -> list[Text]:
     models = status.models
-    headings, *rows = table_lines(models, canvas.width, canvas.dots)
+    headings, *rows = table_lines(models, canvas)
     shown = [Text(), Text(headings, style="bold")]
     entries = []
     for model, row in zip(models, rows, strict=True):
@@ -225,7 +217,7 @@ def _models(status: RunStatus, canvas: Canvas, lines: int) -> list[Text]:
         else:
             left_out[model.state] += 1
     kinds = ", ".join(f"{number} {state}" for state, number in left_out.items())
-    more = cut(f"and {left_out.total()} more: {kinds}", canvas.width, canvas.dots)
+    more = canvas.cut(f"and {left_out.total()} more: {kinds}")
     shown.append(Text(more, style="dim"))
     return shown[: max(0, lines)]
 
@@ -255,7 +247,7 @@ def _entry(
     beside = f"{row}  {reason}"
     if cell_width(beside) <= canvas.width:
         return [Text(beside, style=style)]
-    below = cut(f"  {reason}", canvas.width, canvas.dots)
+    below = canvas.cut(f"  {reason}")
     return [Text(row, style=style), Text(below, style=style)]
 
 
@@ -263,13 +255,12 @@ def _errors(status: RunStatus, canvas: Canvas) -> list[Text]:
     if not status.last_errors:
         return []
     lines = [Text("Last errors", style="bold")]
-    names = shown_names(status.models, max(20, canvas.width // 4), canvas.dots)
+    names = canvas.names(status.models, max(20, canvas.width // 4))
     for error in status.last_errors:
         model = names.get(error.model, printable(error.model))
         time = error.at.astimezone()
         words = f"{time:%H:%M:%S}  {model}  {error_words(error)}"
-        line = cut(words, canvas.width, canvas.dots)
-        lines.append(Text(line))
+        lines.append(Text(canvas.cut(words)))
     return lines
 
 
@@ -278,6 +269,5 @@ def _steps(scene: Scene, canvas: Canvas) -> list[Text]:
         return []
     lines = [Text("Next", style="bold")]
     for step in scene.steps:
-        step_lines = folded(printable(step), canvas.width, 3, canvas.dots)
-        lines += map(Text, step_lines)
+        lines += map(Text, canvas.folded(printable(step), 3))
     return lines

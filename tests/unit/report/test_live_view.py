@@ -23,7 +23,6 @@ from aegish_dist.report.live_view import (
     Canvas,
     Scene,
     draw,
-    folded,
 )
 from aegish_dist.report.run_words import (
     batch_words,
@@ -256,7 +255,7 @@ def test_times_and_paces(write: Callable[[float], str], value: float, words: str
 
 
 def test_shortening() -> None:
-    assert folded("one two three four", 8, 2, "...") == ["one two", "three..."]
+    assert Canvas(8, 2, ascii_only=True).folded("one two three four", 2) == ["one two", "three..."]
 
 
 OPEN = BatchTotals(
