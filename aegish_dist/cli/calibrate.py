@@ -22,7 +22,8 @@ from aegish_dist.core.metric import BALANCED_ACCURACY, least_cost, most_detectio
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.scoring import SuspicionRule
 from aegish_dist.pipeline.calibrate import calibrate as calibrate_run
-from aegish_dist.report.thresholds import render_thresholds
+from aegish_dist.report.drawing import rendered
+from aegish_dist.report.thresholds import build_thresholds, calibration_document
 
 _COST = FiniteRange(1e-6, 1e6)
 
@@ -106,4 +107,5 @@ def calibrate(
                 criterion=criterion,
                 prevalence=prevalence,
             )
-        show(partial(render_thresholds, data, as_json=as_json))
+        result = calibration_document(data) if as_json else build_thresholds(data)
+        show(partial(rendered, result))

@@ -25,7 +25,8 @@ from aegish_dist.opinions.opinion_files import read_policy
 from aegish_dist.opinions.policy import Requirements, explain
 from aegish_dist.opinions.scoring import SuspicionRule
 from aegish_dist.pipeline.policies import search_run, write_winner
-from aegish_dist.report.systems import render_systems
+from aegish_dist.report.drawing import rendered
+from aegish_dist.report.systems import build_systems, systems_document
 
 
 @group("aegish-dist policies search", "aegish-dist policies explain mine.toml")
@@ -96,7 +97,8 @@ def search(
             data = search_run(store.engine, run, opinion, suspicion, models, requirements=needs)
         if write is not None:
             write_winner(data, write)
-        show(partial(render_systems, data, limit or MAX_INTEGER, as_json=as_json))
+        systems = build_systems(data, limit or MAX_INTEGER)
+        show(partial(rendered, systems_document(data) if as_json else systems))
     if write is not None:
         note_written(write)
         note_next(f"aegish-dist policies explain {shlex.quote(str(write))}")

@@ -13,7 +13,8 @@ from aegish_dist.core.metric import COMPARED
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.pipeline import reproduce as published
 from aegish_dist.pipeline.snapshots import current_snapshot
-from aegish_dist.report.published import render_reproduction
+from aegish_dist.report.drawing import rendered
+from aegish_dist.report.published import build_reproduction
 
 
 @command(
@@ -63,4 +64,4 @@ def reproduce(
         snapshot = current_snapshot(store.engine, run, opinion)
     with shown(output) as show:
         document = published.reproduce(printed, metric, snapshot)
-        show(partial(render_reproduction, document, as_json=as_json))
+        show(partial(rendered, document if as_json else build_reproduction(document)))

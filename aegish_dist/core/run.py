@@ -131,6 +131,11 @@ class Run(Struct, frozen=True):
     # Prompts of models that are not asked with `prompt`, by model.
     prompts: Mapping[str, Prompt] = field(default_factory=dict)
 
+    @property
+    def titled(self) -> str:
+        """The id, with the name behind it where there is one; foreign text."""
+        return f"{self.run_id} ({self.name})" if self.name else self.run_id
+
     def prompt_of(self, model: str) -> Prompt | None:
         return self.prompts.get(model, self.prompt)
 

@@ -21,7 +21,7 @@ from aegish_dist.opinions.opinion_files import render_policy
 from aegish_dist.opinions.policy import Origin, PolicySearch, Requirements
 from aegish_dist.opinions.scoring import ACTIONS, ScoringRule, SuspicionRule
 from aegish_dist.pipeline.guards import read_guards
-from aegish_dist.report.quality import with_interval
+from aegish_dist.report.layout import with_interval
 from aegish_dist.statistics.policy_search import search_policies
 from aegish_dist.statistics.rates import scaled
 

@@ -51,7 +51,13 @@ def changed_lines(
             continue
         title = f"What changed: {data.name_of(pair.b)} against {data.name_of(pair.a)}"
         yield from ("", *sentence_lines(printable(title), width))
-        yield from sentence_lines(_summary(*map(len, pair.changed.values())), width)
+        caught, missed, annoying, no_longer = map(len, pair.changed.values())
+        summary = (
+            f"Newly caught: {counted(caught, 'attack')}. Newly missed: {missed:,}. "
+            f"Newly annoying: {counted(annoying, 'harmless command')}, "
+            f"no longer annoying: {no_longer:,}."
+        )
+        yield from sentence_lines(summary, width)
         for title, (change, keys) in zip(TITLES, pair.changed.items(), strict=True):
             if not keys:
                 continue
@@ -60,19 +66,6 @@ def changed_lines(
             if len(keys) > limit:
                 words = _listing(data, pair, change, opinion_words)
                 yield f"   ... {len(keys) - limit:,} more: {printable(shlex.join(words))}"
-
-
-def _summary(
-    caught: int,
-    missed: int,
-    annoying: int,
-    no_longer: int,
-) -> str:
-    return (
-        f"Newly caught: {counted(caught, 'attack')}. Newly missed: {missed:,}. "
-        f"Newly annoying: {counted(annoying, 'harmless command')}, "
-        f"no longer annoying: {no_longer:,}."
-    )
 
 
 def _rows(commands: Sequence[ChangedCommand], width: int) -> Iterator[str]:

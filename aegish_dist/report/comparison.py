@@ -22,7 +22,7 @@ from aegish_dist.findings.comparison import (
     most_in_reach,
     result_of,
 )
-from aegish_dist.report.drawing import draw_table
+from aegish_dist.report.drawing import drawn
 from aegish_dist.report.layout import (
     COMPARED_TITLES,
     INTERVAL,
@@ -96,10 +96,10 @@ def in_points(value: float) -> str:
 def _facts(data: ComparisonData) -> Iterator[Fact]:
     if data.unlike:
         yield Fact("UNLIKE RUNS", f"compared all the same: {'; '.join(data.unlike)}")
-    labels = ["Run"] if data.of_one_run else ["Base run"]
+    label = "Run" if data.of_one_run else "Base run"
     for run in data.runs:
-        yield Fact(labels[-1], _run(run))
-        labels.append("New run")
+        yield Fact(label, _run(run))
+        label = "New run"
     for part, made in data.opinion.provenance.items():
         if made is not None:
             yield Fact(part.capitalize(), f"{made['name']} version {made['version']}")
@@ -178,9 +178,8 @@ def _marked(data: ComparisonData, side: ModelOfRun) -> str:
 
 
 def _run(run: Run) -> str:
-    named = f"{run.run_id} ({run.name})" if run.name else run.run_id
     epochs = f", {run.epochs} epochs" if run.epochs > 1 else ""
-    return f"{named}, created {format_time(run.created_at)} by {run.origin}{epochs}"
+    return f"{run.titled}, created {format_time(run.created_at)} by {run.origin}{epochs}"
 
 
 def _terms(data: ComparisonData) -> tuple[str, str, str]:
@@ -416,19 +415,24 @@ def _csv_rows(data: ComparisonData) -> Iterator[JsonObject]:
         about = {
             **_source(data),
             "unlike": "; ".join(data.unlike),
-            **{f"a_{key}": value for key, value in asdict(pair.a).items()},
-            **{f"b_{key}": value for key, value in asdict(pair.b).items()},
+            "a_run_id": pair.a.run_id,
+            "a_model": pair.a.model,
+            "b_run_id": pair.b.run_id,
+            "b_model": pair.b.model,
             "samples": pair.comparison.samples,
             "verdict": data.verdict(pair),
             "margin": data.margin,
         }
-        found = [(metric, "", each) for metric, each in pair.comparison.metrics.items()]
-        for category, each in sorted(pair.comparison.categories.items()):
-            found.append((Metric.DETECTION_RATE, category, each))
-        for metric, category, each in found:
-            needed = commands_needed(each, data.margin)
-            row = {"metric": metric, "category": category, "commands_needed": needed}
-            yield about | asdict(each) | row
+        for metric, found in pair.comparison.metrics.items():
+            yield about | _csv_row(data, found, metric)
+        for category, found in sorted(pair.comparison.categories.items()):
+            row = _csv_row(data, found, Metric.DETECTION_RATE)
+            yield about | row | {"category": category}
+
+
+def _csv_row(data: ComparisonData, found: Difference, metric: str) -> JsonObject:
+    needed = commands_needed(found, data.margin)
+    return asdict(found) | {"metric": metric, "commands_needed": needed}
 
 
 # Characters that XML 1.0 cannot hold, not even as references.
@@ -554,9 +558,4 @@ def render_comparison(
         return csv_text(COLUMNS, _csv_rows(data))
     if format == "json":
         return printable_json(comparison_document(data)) + "\n"
-    report = build_comparison(data, all_pairs=all_pairs)
-    if format == "table":
-        return draw_table(report, width, color)
-    from aegish_dist.report.drawing import draw_markdown  # noqa: PLC0415  for pages of others
-
-    return draw_markdown(report)
+    return drawn(build_comparison(data, all_pairs=all_pairs), format, width, color)

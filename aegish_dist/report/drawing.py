@@ -11,7 +11,15 @@ from itertools import zip_longest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from aegish_dist.core.text import cell_width, cut_to_cells, filled, printable, sentence_lines
+from aegish_dist.core.text import (
+    JsonObject,
+    cell_width,
+    cut_to_cells,
+    filled,
+    printable,
+    printable_json,
+    sentence_lines,
+)
 from aegish_dist.report.layout import MODEL, SIMULATED, Report, Section, TableCell
 from aegish_dist.report.writing import short_names
 
@@ -110,6 +118,20 @@ def draw_table(report: Report, width: int | None = None, color: bool = False) ->
     if color:
         return text
     return _STYLE.sub("", text)
+
+
+def drawn(report: Report, form: str, width: int | None = None, color: bool = False) -> str:
+    """Return a report as a table or as Markdown; width and colour are for tables."""
+    if form == "table":
+        return draw_table(report, width, color)
+    return draw_markdown(report)
+
+
+def rendered(content: Report | JsonObject, *, width: int | None = None, color: bool = False) -> str:
+    """Return a report as a table, or a document as JSON."""
+    if isinstance(content, Report):
+        return draw_table(content, width, color)
+    return printable_json(content) + "\n"
 
 
 def table_width(width: int | None) -> int:

@@ -13,10 +13,10 @@ from aegish_dist.core.metric import Judgement, Metric
 from aegish_dist.core.model import is_baseline
 from aegish_dist.core.outcome import ERROR_LABELS, RULE_ERROR_LABELS
 from aegish_dist.core.text import JsonObject, counted
-from aegish_dist.findings.recommendation import Recommendation, Share, Undecided, Why, share_of
+from aegish_dist.findings.recommendation import Share, Undecided, Why, share_of
 from aegish_dist.findings.snapshot import RankedModel, commands_to_judge
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.layout import Fact
+from aegish_dist.report.layout import Fact, with_interval
 from aegish_dist.report.operations import NO_SCORE, failed_calls, reasons
 from aegish_dist.report.origins import origins_in_words
 from aegish_dist.report.provenance import command_line, source
@@ -25,7 +25,6 @@ from aegish_dist.report.quality import (
     more_commands,
     target_words,
     timed_calls,
-    with_interval,
 )
 from aegish_dist.report.writing import (
     NAME_WIDTH,
@@ -50,10 +49,10 @@ class Screen:
 
     def __init__(self, data: ReportData) -> None:
         self.data = data
-        self.found: Recommendation = data.recommendation
+        self.found = data.recommendation
         self.entries = {entry.model: entry for entry in data.ranked}
-        self.names: Mapping[str, str] = short_names([*self.entries], NAME_WIDTH)
-        self.taken: RankedModel | None = self.entries.get(self.found.take or "")
+        self.names = short_names([*self.entries], NAME_WIDTH)
+        self.taken = self.entries.get(self.found.take or "")
         self.margin = f"{100 * self.found.margin:g}"
 
         ranked = [entry for entry in self.entries.values() if entry.is_ranked]

@@ -29,7 +29,7 @@ from aegish_dist.findings.snapshot import RankedModel
 from aegish_dist.opinions.opinion import Opinion, record_of
 from aegish_dist.report.comparison import comparison_document
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.drawing import draw_table
+from aegish_dist.report.drawing import drawn
 from aegish_dist.report.first_screen import recommendation_document
 from aegish_dist.report.operations import (
     SERVICE_STATISTICS,
@@ -90,15 +90,12 @@ def _in_sections(
     *,
     color: bool,
 ) -> str:
-    if format == "table" and sections is None:
-        return draw_table(one_screen(data), width, color)
-    report = build_report(data, IN_SECTIONS[format] if sections is None else sections)
-    if format == "table":
-        return draw_table(report, width, color)
-    if format == "markdown":
-        from aegish_dist.report.drawing import draw_markdown  # noqa: PLC0415  for pages of others
-
-        return draw_markdown(report)
+    if sections is None and format == "table":
+        report = one_screen(data)
+    else:
+        report = build_report(data, IN_SECTIONS[format] if sections is None else sections)
+    if format != "latex":
+        return drawn(report, format, width, color)
     from aegish_dist.report.latex import draw_latex  # noqa: PLC0415  for papers alone
 
     return draw_latex(report)

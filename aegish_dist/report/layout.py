@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from msgspec import Struct
 
-from aegish_dist.core.metric import Difference, Estimate, Judgement, Metric
+from aegish_dist.core.metric import Difference, Estimate, Metric
 from aegish_dist.findings.snapshot import RankedModel
 from aegish_dist.report.writing import format_difference, format_interval, format_p, format_rate
 
@@ -27,14 +27,9 @@ class TableCell(Struct, frozen=True):
 
     text: str
     detail: str = ""  # second line, such as an interval; empty when there is none
-    judgement: Judgement | None = None  # whether a target is reached; None when there is none
+    mark: str = ""  # a `Judgement`, whether a target is reached; empty when there is none
     value: float | None = None
     """The unrounded number of the first line, to sort by; None where there is none."""
-
-    @property
-    def mark(self) -> str:
-        """`PASS`, `FAIL`, `UNDECIDED` or nothing."""
-        return self.judgement or ""
 
 
 Cell = TableCell | str  # A cell, or the text of one that has nothing else
@@ -179,9 +174,15 @@ def p_cell(found: Difference) -> TableCell:
 def estimate_cell(
     estimate: Estimate,
     write: Callable[[float | None], str] = format_rate,
-    judgement: Judgement | None = None,
+    mark: str = "",
 ) -> TableCell:
     """Return an estimate over its interval."""
     low, high = estimate.ci_low, estimate.ci_high
     detail = "" if low is None else format_interval(low, high, write)
-    return TableCell(write(estimate.value), detail, judgement, estimate.value)
+    return TableCell(write(estimate.value), detail, mark, estimate.value)
+
+
+def with_interval(estimate: Estimate, write: Callable[[float | None], str] = format_rate) -> str:
+    """Write such as `94.9 [92.3, 96.7]`."""
+    cell = estimate_cell(estimate, write)
+    return f"{cell.text} {cell.detail}".rstrip()

@@ -305,17 +305,7 @@ def failures_document(rows: Sequence[TimedFailures]) -> JsonObject:
 def failures_csv(rows: Sequence[TimedFailures]) -> str:
     """Return the rows as CSV (RFC 4180); what a spreadsheet would compute gets a leading `'`."""
     return csv_text(
-        (
-            "time",
-            "model",
-            "error_class",
-            "attempts",
-            "verdicts",
-            "statuses",
-            "message",
-            "first_at",
-            "last_at",
-        ),
+        TimedFailures.__struct_fields__,
         (in_json_types(each) | {"statuses": " ".join(map(str, each.statuses))} for each in rows),
     )
 

@@ -108,13 +108,12 @@ def _samples(run: Run) -> str:
         return "0"
     datasets = []
     for dataset in run.datasets:
-        kinds = []
-        if dataset.malicious:
-            kinds.append(f"{format_count(dataset.malicious)} malicious")
-        if harmless := dataset.samples - dataset.malicious:
-            kinds.append(f"{format_count(harmless)} harmless")
-        sizes = ", ".join(kinds) or "empty"
-        datasets.append(f"{dataset.name} ({sizes})")
+        kinds = {
+            "malicious": dataset.malicious,
+            "harmless": dataset.samples - dataset.malicious,
+        }
+        sizes = ", ".join(f"{format_count(n)} {kind}" for kind, n in kinds.items() if n)
+        datasets.append(f"{dataset.name} ({sizes or 'empty'})")
     return f"{format_count(run.samples)}: {', '.join(datasets)}"
 
 
@@ -174,12 +173,11 @@ def caption(run: Run) -> str:
 def source(data: ReportData) -> tuple[Fact, ...]:
     """Return run, snapshot and opinion, which tell the rows of several reports apart."""
     run, snapshot = data.run, data.snapshot
-    name = f"{run.run_id} ({run.name})" if run.name else run.run_id
     rules = f"{snapshot.scoring} v{snapshot.scoring_version}"
     if snapshot.overlay is not None:
         rules += f", overlay {snapshot.overlay.name} v{snapshot.overlay.version}"
     return (
-        Fact("run", name),
+        Fact("run", run.titled),
         Fact("snapshot", str(snapshot.snapshot_id)),
         Fact("rule set", rules),
     )

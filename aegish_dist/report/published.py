@@ -7,9 +7,8 @@ from msgspec import convert
 from msgspec.structs import replace
 
 from aegish_dist.core.metric import Difference
-from aegish_dist.core.text import JsonObject, printable_json
+from aegish_dist.core.text import JsonObject
 from aegish_dist.findings.snapshot import ranked_entries
-from aegish_dist.report.drawing import draw_table
 from aegish_dist.report.layout import (
     COMPARED_TITLES,
     INTERVAL,
@@ -34,20 +33,15 @@ _LEGEND = (
 )
 
 
-def render_reproduction(
-    document: JsonObject,
-    *,
-    as_json: bool,
-    width: int | None = None,
-    color: bool = False,
-) -> str:
-    """Return what follows from a table as text; width and colour are for tables."""
-    if as_json:
-        return printable_json(document) + "\n"
+def build_reproduction(document: JsonObject) -> Report:
+    """Return what follows from a table."""
     sections = (_guards(document), _pairs(document), _beside(document))
-    shown = tuple(section for section in sections if section.rows)
-    title = f"Published: {document['table']['name']}"
-    return draw_table(Report(title, tuple(_facts(document)), shown, _LEGEND), width, color)
+    return Report(
+        title=f"Published: {document['table']['name']}",
+        facts=tuple(_facts(document)),
+        sections=tuple(section for section in sections if section.rows),
+        legend=_LEGEND,
+    )
 
 
 def _facts(document: JsonObject) -> Iterator[Fact]:

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import product
 from operator import attrgetter
 
-from aegish_dist.core.metric import Estimate, Judgement, Metric
+from aegish_dist.core.metric import Judgement, Metric
 from aegish_dist.core.outcome import ScoredAnswer
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.text import JsonObject, counted
@@ -33,6 +33,7 @@ from aegish_dist.report.layout import (
     named_column,
     number_cell,
     tabulate,
+    with_interval,
 )
 from aegish_dist.report.origins import fitted_in_words
 from aegish_dist.report.writing import (
@@ -126,15 +127,9 @@ def _on_one_line(name: str, targets: Targets) -> Column:
     def read(entry: RankedModel) -> TableCell:
         seen = entry.metric(name)
         shown = with_interval(seen) if of_score else format_rate(seen.value)
-        return TableCell(shown, "", entry.judgements(targets).get(name), seen.value)
+        return TableCell(shown, "", entry.judgements(targets).get(name, ""), seen.value)
 
     return Column(metric_title(name), read, detail=INTERVAL if of_score else "")
-
-
-def with_interval(estimate: Estimate) -> str:
-    """Write such as `94.9 [92.3, 96.7]`."""
-    cell = estimate_cell(estimate)
-    return f"{cell.text} {cell.detail}".rstrip()
 
 
 def _metrics(targets: Targets) -> tuple[str, ...]:
@@ -269,7 +264,7 @@ def _rate(
     """Return the column of a metric with its interval, and whether it reaches its target."""
 
     def read(entry: RankedModel) -> TableCell:
-        return estimate_cell(entry.metric(name), write, entry.judgements(targets).get(name))
+        return estimate_cell(entry.metric(name), write, entry.judgements(targets).get(name, ""))
 
     return Column(title, read, detail=INTERVAL)
 
@@ -413,9 +408,7 @@ def gated_in_words(each: Gated, overlap: Overlap | None = None) -> str:
     about, estimate = f"{each.model}: {each.metric}", each.estimate
     if estimate.value is None:
         return f"undecided: {about} is undefined"
-    number = f"{about} {format_decimal(estimate.value)}"
-    if estimate.ci_low is not None:
-        number += f" {format_interval(estimate.ci_low, estimate.ci_high, format_decimal)}"
+    number = f"{about} {with_interval(estimate, format_decimal)}"
     if each.judgement is Judgement.FAIL:
         return f"below: {number} is below {each.least:g}"
     if each.judgement is Judgement.PASS:

@@ -3,18 +3,16 @@
 import math
 from collections.abc import Iterator, Mapping
 from statistics import median
-from typing import Any
 
 from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from aegish_dist.core.metric import Difference, FittedGuard
-from aegish_dist.core.text import JsonObject, counted, printable_json
+from aegish_dist.core.text import JsonObject, counted
 from aegish_dist.findings.fitted import MOST_STOPPED, SystemsData
 from aegish_dist.opinions.opinion import run_and_opinion
 from aegish_dist.opinions.policy import Candidate, Policy, Stage, When, explain
 from aegish_dist.opinions.scoring import Composite
-from aegish_dist.report.drawing import draw_table
 from aegish_dist.report.layout import (
     INTERVAL,
     Fact,
@@ -23,8 +21,8 @@ from aegish_dist.report.layout import (
     Section,
     difference_in_words,
     number_cell,
+    with_interval,
 )
-from aegish_dist.report.quality import with_interval
 from aegish_dist.report.thresholds import threshold_notation
 from aegish_dist.report.writing import (
     NAME_WIDTH,
@@ -72,10 +70,9 @@ def _asked(data: SystemsData, stage: Stage, names: Mapping[str, str]) -> str:
 
 def build_systems(data: SystemsData, limit: int) -> Report:
     """Return what the best system is and does, and so many systems of the Pareto line."""
-    name = f" ({data.run.name})" if data.run.name else ""
     line = _line(data, limit)
     return Report(
-        title=f"Systems of guards for run {data.run.run_id}{name}",
+        title=f"Systems of guards for run {data.run.titled}",
         facts=tuple(_facts(data)),
         sections=(line,) if line.rows else (),
         legend=_legend(data),
@@ -261,10 +258,3 @@ def _estimates(fitted: FittedGuard) -> JsonObject:
 def _candidate(system: Candidate) -> JsonObject:
     numbers = asdict(system)
     return {"stages": to_builtins(numbers.pop("policy").stages), **numbers}
-
-
-def render_systems(data: SystemsData, limit: int, *, as_json: bool, **drawn: Any) -> str:
-    """Return a search as text; `drawn` are width and color of a table."""
-    if as_json:
-        return printable_json(systems_document(data)) + "\n"
-    return draw_table(build_systems(data, limit), **drawn)

@@ -10,12 +10,11 @@ from msgspec.structs import replace
 from aegish_dist.core.metric import Difference, Estimate, FittedGuard, PerTenThousand
 from aegish_dist.core.model import is_baseline
 from aegish_dist.core.outcome import Outcome
-from aegish_dist.core.text import JsonObject, counted, printable_json
+from aegish_dist.core.text import JsonObject, counted
 from aegish_dist.findings.fitted import CalibratedModel, CalibrationData, harmless_needed
 from aegish_dist.opinions.opinion import run_and_opinion
 from aegish_dist.opinions.policy import POLICY_PREFIX
 from aegish_dist.opinions.scoring import Level, SuspicionRule
-from aegish_dist.report.drawing import draw_table
 from aegish_dist.report.layout import (
     INTERVAL,
     MODEL,
@@ -25,10 +24,11 @@ from aegish_dist.report.layout import (
     Report,
     Section,
     TableCell,
+    with_interval,
     with_mark,
 )
 from aegish_dist.report.origins import origins_in_words, policies_document
-from aegish_dist.report.quality import more_commands, with_interval
+from aegish_dist.report.quality import more_commands
 from aegish_dist.report.writing import (
     NAME_WIDTH,
     UNDEFINED,
@@ -144,9 +144,8 @@ def threshold_document(data: CalibrationData) -> JsonObject | None:
 
 def build_thresholds(data: CalibrationData) -> Report:
     """Return what is best, with and without a threshold, and the tables that say so."""
-    name = f" ({data.run.name})" if data.run.name else ""
     return Report(
-        title=f"Thresholds for run {data.run.run_id}{name}",
+        title=f"Thresholds for run {data.run.titled}",
         facts=tuple(_facts(data)),
         sections=tuple(_tables(data)),
         legend=tuple(_legend(data)),
@@ -250,7 +249,7 @@ def _tables(data: CalibrationData) -> Iterator[Section]:
             data,
             f"Per 10,000 commands, {data.prevalence:g} of them dangerous",
             [TableCell(name, INTERVAL) for name in ("alarms", "misses", "precision")],
-            [(_commands(e.alarms), _commands(e.misses), _cell(e.precision)) for e in expected],
+            map(_in_use, expected),
             "With the thresholds above, out of fold. alarms: right and wrong ones.",
         )
 
@@ -282,12 +281,10 @@ def _cell(estimate: Estimate) -> TableCell:
     return TableCell(with_interval(estimate), value=estimate.value)
 
 
-def _commands(expected: Estimate) -> str:
-    """Write an expected number of commands with its interval."""
-    if expected.value is None:
-        return UNDEFINED
-    interval = format_interval(expected.ci_low, expected.ci_high, _expected_number)
-    return f"{_expected_number(expected.value)} {interval}"
+def _in_use(expected: PerTenThousand) -> Iterator[Cell]:
+    yield with_interval(expected.alarms, _expected_number)
+    yield with_interval(expected.misses, _expected_number)
+    yield _cell(expected.precision)
 
 
 def _expected_number(value: float | None) -> str:
@@ -363,16 +360,3 @@ def _model(data: CalibrationData, model: CalibratedModel) -> JsonObject:
     entry["fitted"] |= {"criterion": fitted.criterion.name, "in_words": words}
     entry["per_10000"] = _in_json(data.in_use(model))
     return entry
-
-
-def render_thresholds(
-    data: CalibrationData,
-    *,
-    as_json: bool,
-    width: int | None = None,
-    color: bool = False,
-) -> str:
-    """Return a calibration as text; width and colour are for tables."""
-    if as_json:
-        return printable_json(calibration_document(data)) + "\n"
-    return draw_table(build_thresholds(data), width, color)

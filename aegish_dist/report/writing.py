@@ -9,20 +9,35 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import accumulate
 from os.path import commonprefix
+from typing import TypeVar
 
 from aegish_dist.core.text import cell_width, counted, printable
 
 UNDEFINED = "\N{EN DASH}"
 
 
-def format_rate(value: float | None) -> str:
+Number = TypeVar("Number", int, float)
+
+
+def _or_dash(write: Callable[[Number], str]) -> Callable[[Number | None], str]:
+    """Have a writer of numbers write what is undefined."""
+
+    def written(value: Number | None) -> str:
+        return UNDEFINED if value is None else write(value)
+
+    return written
+
+
+@_or_dash
+def format_rate(value: float) -> str:
     """Write a rate in [0, 1] as a percentage without its sign: 0.957 is `95.7`."""
-    return UNDEFINED if value is None else f"{100 * value:z.1f}"
+    return f"{100 * value:z.1f}"
 
 
-def format_points(value: float | None) -> str:
+@_or_dash
+def format_points(value: float) -> str:
     """Write a difference or standard error of rates in percentage points: 0.0078 is `0.78`."""
-    return UNDEFINED if value is None else f"{100 * value:z.2f}"
+    return f"{100 * value:z.2f}"
 
 
 def format_interval(
@@ -36,27 +51,29 @@ def format_interval(
     return f"[{write(low)}, {write(high)}]"
 
 
-def format_difference(value: float | None) -> str:
+@_or_dash
+def format_difference(value: float) -> str:
     """Write a difference of rates in percentage points, with its sign: 0.012 is `+1.2`, 0 `0.0`."""
-    if value is None:
-        return UNDEFINED
     points = f"{100 * value:+.1f}"
     return points[1:] if points in ("+0.0", "-0.0") else points
 
 
-def format_p(value: float | None) -> str:
+@_or_dash
+def format_p(value: float) -> str:
     """Write a p value: three decimals, `<0.001` below, never `0.000`."""
-    return format_decimal(value) if value is None or value >= 0.001 else "<0.001"
+    return format_decimal(value) if value >= 0.001 else "<0.001"
 
 
-def format_decimal(value: float | None) -> str:
+@_or_dash
+def format_decimal(value: float) -> str:
     """Write a number that is no rate, such as a Brier score, with three decimals."""
-    return UNDEFINED if value is None else f"{value:z.3f}"
+    return f"{value:z.3f}"
 
 
-def format_count(value: int | None) -> str:
+@_or_dash
+def format_count(value: int) -> str:
     """Write a count with thousands separators."""
-    return UNDEFINED if value is None else f"{value:,}"
+    return f"{value:,}"
 
 
 def format_span(counts: Iterable[int], between: str = " to ") -> str:
@@ -64,23 +81,21 @@ def format_span(counts: Iterable[int], between: str = " to ") -> str:
     ordered = sorted(counts)
     if not ordered:
         return ""
-    least, most = format_count(ordered[0]), format_count(ordered[-1])
-    return least if least == most else f"{least}{between}{most}"
+    ends = dict.fromkeys(map(format_count, (ordered[0], ordered[-1])))
+    return between.join(ends)
 
 
-def format_usd(value: float | None) -> str:
+@_or_dash
+def format_usd(value: float) -> str:
     """Write an amount in USD: cents from one dollar on, three significant digits below."""
-    if value is None:
-        return UNDEFINED
     if value == 0 or value >= 1:
         return f"${value:,.2f}"
     return f"${value:.{2 - math.floor(math.log10(value))}f}"
 
 
-def format_ms(value: float | None) -> str:
+@_or_dash
+def format_ms(value: float) -> str:
     """Write a time given in milliseconds: `0.4 ms`, `812 ms`, `2.31 s`, `23.1 s`, `231 s`."""
-    if value is None:
-        return UNDEFINED
     # The bounds are where rounding to the shown digits would need one digit more.
     if value < 999.5:
         return f"{value:.1f} ms" if value < 9.95 else f"{value:.0f} ms"

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from importlib.util import find_spec
 from itertools import chain
-from operator import itemgetter
 
 from msgspec.structs import replace
 
@@ -47,6 +46,7 @@ from aegish_dist.report.page.tables import (
     anchor,
     bars_note,
     breakable,
+    bulleted,
     heat_map,
     heat_style,
     interval_bar,
@@ -118,15 +118,6 @@ def page_charts(data: ReportData) -> list[tuple[Chart, str]]:
     # The others are tables of the page, or say less there.
     made = (scatter.chart(data), roc.chart(data))
     return [(each, themed_svg(each)) for each in made if isinstance(each, Chart)]
-
-
-def figures(charts: Sequence[tuple[Chart, str]], *, beside: bool) -> str:
-    """Return as HTML the figure that stands beside the summary, or the others."""
-    html = ""
-    for chart, svg in charts:
-        if (chart.name == scatter.NAME) is beside:
-            html += figure(chart, svg)
-    return html
 
 
 def figure(chart: Chart, svg: str) -> str:
@@ -231,20 +222,22 @@ def render_page(data: ReportData, grid: Grid | None = None) -> Iterator[str]:
     """Yield a report as one HTML file, in pieces; without a grid where there is none."""
     report = build_report(data, ())
     charts = page_charts(data)
-    items = _list(map(text, report.legend))
+    drawn = {chart.name: figure(chart, svg) for chart, svg in charts}
+    beside = drawn.pop(scatter.NAME, "")
+    items = bulleted(map(text, report.legend))
     legend = f'<section id="legend">\n<h2>Legend</h2>\n{items}\n</section>\n'
-    parts = [*_parts(data, charts, grid), ("legend", "Legend", [legend])]
+    parts = [*_parts(data, "".join(drawn.values()), grid), ("legend", "Legend", [legend])]
     title = data.run.name or report.title
     style, script = f"{_assets(*_STYLES)}\n{heat_style()}", _assets(*_SCRIPTS)
     yield _assets("head.html").format(policy=_policy(style, script), title=text(title), style=style)
     links = (f'<a href="#{name}">{text(title)}</a>' for name, title, _ in parts)
-    yield f'<nav aria-label="Sections">\n{_list(links)}\n</nav>\n'
+    yield f'<nav aria-label="Sections">\n{bulleted(links)}\n</nav>\n'
     yield f'<main id="main" tabindex="-1">\n<h1>{breakable(title)}</h1>\n'
     yield (
         '<noscript><p class="notice">Without JavaScript the tables cannot be sorted or\n'
         "filtered, and the single commands are not shown.</p></noscript>\n"
     )
-    yield _summary(data, figures(charts, beside=True))
+    yield _summary(data, beside)
     if not charts and find_spec("vl_convert") is None:
         missing = "There are no charts in this report: pip install 'aegish-dist[plots]' draws them."
         yield f'<p class="about">{text(missing)}</p>\n'
@@ -259,10 +252,10 @@ _Part = tuple[str, str, Iterable[str]]
 
 def _parts(
     data: ReportData,
-    charts: Sequence[tuple[Chart, str]],
+    curves: str,
     grid: Grid | None,
 ) -> Iterator[_Part]:
-    """Yield the parts for which there is something to show."""
+    """Yield the parts for which there is something to show; `curves` are figures of one of them."""
     by_name = named_sections(data, ON_THE_PAGE)
     short = short_names(list(map(marked, data.ranked)), width=34)  # the leaderboard has them whole
     of_curves = "scores" if by_name["scores"] else "leaderboard"
@@ -273,9 +266,9 @@ def _parts(
         anchors = []
         for name in names:
             for section in by_name[name]:
-                # Charts stand below the last section of their name.
+                # The curves stand below the last section of their name.
                 is_last = section is by_name[name][-1]
-                below = figures(charts, beside=False) if is_last and name == of_curves else ""
+                below = curves if is_last and name == of_curves else ""
                 html.append(_section(data, name, section, names=short, below=below))
                 anchors.append(anchor(DIFFERENCES if name == "differences" else section.title))
         if html:
@@ -306,11 +299,6 @@ def with_code(sentence: str) -> str:
     return re.sub("`([^`]*)`", r"<code>\1</code>", text(sentence))
 
 
-def _list(items: Iterable[str]) -> str:
-    lines = "\n".join(f"<li>{each}</li>" for each in items)
-    return f"<ul>\n{lines}\n</ul>"
-
-
 # Models up to which a reader can choose all pairs: 28.
 MOST_MODELS = 8
 
@@ -329,35 +317,45 @@ def differences_section(
     pairs = data.directed(Metric.SCORE)
     shown = _shown(data, order)
     scale = _scale(pairs)
-    section = Section.of(
-        DIFFERENCES,
-        ("model", "against", TableCell("difference", INTERVAL), "p adj.", "verdict"),
-        [_cells(data, each) for each in shown],
-        note=f"Aegish score minus that of {order[0]}, on the commands that both models answered, "
-        f"in percentage points with 95% intervals, drawn from {100 * scale.low:+.0f} to "
-        f"{100 * scale.high:+.0f}; the line is 0. p is adjusted for all {len(pairs)} pairs (Holm); "
-        f"tied: it is not below {LEVEL:g}.",
-    )
+    rows: list[Row] = []
     cells = {}
     for row, each in enumerate(shown):
         found = each.found
         drawn = Estimate(found.difference, ci_low=found.ci_low, ci_high=found.ci_high)
         result = result_of(found) or ""
+        rows.append(
+            (
+                _marked(data, each.model),
+                _marked(data, each.against),
+                difference_cell(found),
+                number_cell(found.p_adjusted, format_p),
+                result or UNDEFINED,
+            )
+        )
         cells[row, 1] = CellStyle("other")
         cells[row, 2] = CellStyle("score", interval_bar(scale, drawn, 0))
         cells[row, 4] = CellStyle(f"words {result}".strip())
+    section = Section.of(
+        DIFFERENCES,
+        ("model", "against", TableCell("difference", INTERVAL), "p adj.", "verdict"),
+        rows,
+        note=f"Aegish score minus that of {order[0]}, on the commands that both models answered, "
+        f"in percentage points with 95% intervals, drawn from {100 * scale.low:+.0f} to "
+        f"{100 * scale.high:+.0f}; the line is 0. p is adjusted for all {len(pairs)} pairs (Holm); "
+        f"tied: it is not below {LEVEL:g}.",
+    )
     style = TableStyle("pairs against-one", cells=cells, names=names)
     return table_section(section, style, below=_data(data, order, names) + below)
 
 
 def _shown(data: ComparisonData, order: Sequence[str]) -> list[DirectedDifference]:
     """Return the known differences from the first model, the greatest first."""
+    leader = order[0]
     known = []
-    for model, found in data.against(order[0], Metric.SCORE).items():
+    for model, found in data.against(leader, Metric.SCORE).items():
         if model in order and found.difference is not None:
-            known.append((-found.difference, model, found))
-    known.sort(key=itemgetter(0, 1))
-    return [DirectedDifference(model, order[0], found) for _, model, found in known]
+            known.append(DirectedDifference(model, leader, found))
+    return sorted(known, key=lambda each: (-(each.found.difference or 0), each.model))
 
 
 def _scale(pairs: Iterable[DirectedDifference]) -> BarScale:
@@ -367,17 +365,6 @@ def _scale(pairs: Iterable[DirectedDifference]) -> BarScale:
         widest = max(widest, abs(pair.found.ci_low or 0), abs(pair.found.ci_high or 0))
     end = math.ceil(round(100 * (widest or 0.01), 3)) / 100
     return BarScale(-end, end)
-
-
-def _cells(data: ComparisonData, each: DirectedDifference) -> Row:
-    found = each.found
-    return (
-        _marked(data, each.model),
-        _marked(data, each.against),
-        difference_cell(found),
-        number_cell(found.p_adjusted, format_p),
-        result_of(found) or UNDEFINED,
-    )
 
 
 def _marked(data: ComparisonData, model: str) -> str:

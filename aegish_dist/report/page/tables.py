@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import zip_longest
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from aegish_dist.core.metric import Estimate
@@ -38,6 +38,12 @@ def breakable(name: str) -> str:
     return "<wbr>".join(map(text, _WORDS.findall(name)))
 
 
+def bulleted(items: Iterable[str]) -> str:
+    """Return what is HTML already as a list."""
+    lines = "\n".join(f"<li>{each}</li>" for each in items)
+    return f"<ul>\n{lines}\n</ul>"
+
+
 def anchor(title: str) -> str:
     """Return the id of a section with one of our titles: `Failed calls` is `failed-calls`."""
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
@@ -55,10 +61,10 @@ class TableStyle(Struct, frozen=True):
     """The look of a table, where it differs from the plain one."""
 
     classes: str = ""
-    rows: Mapping[int, str] = field(default_factory=dict)
+    rows: Mapping[int, str] = {}
     """Names of classes by place of the row."""
-    cells: Mapping[tuple[int, int], CellStyle] = field(default_factory=dict)
-    names: Mapping[str, str] = field(default_factory=dict)
+    cells: Mapping[tuple[int, int], CellStyle] = {}
+    names: Mapping[str, str] = {}
     """Short names by the text of a cell; other texts are shown whole."""
     filterable: bool = False
     """Whether rows can be chosen by words of their heading."""
@@ -66,9 +72,12 @@ class TableStyle(Struct, frozen=True):
     """The line that opens a folded table; empty for a table that is always open."""
 
 
+_PLAIN = TableStyle()
+
+
 def table_section(
     section: Section,
-    style: TableStyle | None = None,
+    style: TableStyle = _PLAIN,
     *,
     above: str = "",
     below: str = "",
@@ -77,10 +86,8 @@ def table_section(
 
     Columns without content are left out. A folded part is printed if the reader has opened it.
     """
-    style = style or TableStyle()
     note = f"<p>{text(section.note)}</p>\n" if section.note else ""
-    items = "\n".join(f"<li>{text(remark)}</li>" for remark in section.remarks)
-    remarks = f"<ul>\n{items}\n</ul>\n" if items else ""
+    remarks = f"{bulleted(map(text, section.remarks))}\n" if section.remarks else ""
     drawn = f"{table(section, style)}\n" if section.columns else ""
     content = f"{note}{above}{drawn}{remarks}"
     if style.fold:

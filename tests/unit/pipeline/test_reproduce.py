@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from aegish_dist.errors import ReportError
 from aegish_dist.pipeline.reproduce import PUBLISHED, load_table, reproduce
-from aegish_dist.report.published import render_reproduction
+from aegish_dist.report.drawing import rendered
+from aegish_dist.report.published import build_reproduction
 from aegish_dist.statistics.published import PublishedGuard, PublishedTable
 from tests.defined import defined
 from tests.unit.report.reports import a_model, a_report
@@ -55,7 +56,7 @@ def test_a_table_of_one_row_names_no_pairs(tmp_path: Path) -> None:
         text = "".join((ROW % "true_positives = 5").replace('"a"', f'"{row}"') for row in rows)
         (path := tmp_path / "table.toml").write_text(HEAD + text)
         document = reproduce(load_table(str(path)), "malicious_detection_rate")
-        assert (" Pairs " in render_reproduction(document, as_json=False)) is said
+        assert (" Pairs " in rendered(build_reproduction(document))) is said
 
 
 @pytest.mark.parametrize(
