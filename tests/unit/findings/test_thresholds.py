@@ -4,7 +4,6 @@ import math
 
 import pytest
 from msgspec.structs import replace
-from scipy import stats
 
 from aegish_dist.core.metric import (
     BALANCED_ACCURACY,
@@ -22,6 +21,7 @@ from aegish_dist.findings.fitted import (
 )
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.scoring import DEFAULT_RULE, NATIVE, RULES, STATED_CONFIDENCE
+from tests.oracles import stats
 from tests.unit.report.reports import a_model, a_report
 
 RUN = a_report(a_model()).run

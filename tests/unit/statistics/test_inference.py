@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-import statsmodels.api as sm
 
 from aegish_dist.statistics.inference import ClusterSums, clustered_variance
+from tests.oracles import regression
 
 Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
@@ -78,7 +78,7 @@ def test_the_sandwich_is_that_of_statsmodels() -> None:
     generator = np.random.default_rng(7)
     cluster = generator.integers(0, 12, 80).astype(float)
     values = generator.integers(-1, 2, 80).astype(float)
-    fit = sm.OLS(values, np.ones(80)).fit(cov_type="cluster", cov_kwds={"groups": cluster})
+    fit = regression.OLS(values, np.ones(80)).fit(cov_type="cluster", cov_kwds={"groups": cluster})
     found = clustered_variance(_strata(values, np.zeros(80), cluster, [1.0]))
     # statsmodels multiplies by (n - 1) / (n - k), which is 1 with an intercept alone.
     assert found.sandwich == pytest.approx(float(fit.bse[0]) ** 2, rel=1e-9)

@@ -4,9 +4,9 @@ import random
 
 import numpy as np
 import pytest
-from sklearn.linear_model import LogisticRegression
 
 from aegish_dist.statistics.logistic_regression import fitted_probabilities
+from tests.oracles import linear_model
 
 
 @pytest.mark.parametrize("terms", [1, 4, 12])
@@ -16,7 +16,7 @@ def test_probabilities_are_those_of_scikit_learn(terms: int) -> None:
     successes = [float(chance.random() < 0.5 + 0.4 * row[0]) for row in rows]
     fitted = fitted_probabilities(rows, successes, [1.0] * len(rows))
     with_constant = np.column_stack([np.ones(len(rows)), rows])
-    oracle = LogisticRegression(C=1.0, fit_intercept=False, tol=1e-10, max_iter=1000)
+    oracle = linear_model.LogisticRegression(C=1.0, fit_intercept=False, tol=1e-10, max_iter=1000)
     expected = oracle.fit(with_constant, successes).predict_proba(with_constant)[:, 1]
     assert fitted == pytest.approx(expected, abs=1e-6)
 

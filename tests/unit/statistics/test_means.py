@@ -6,15 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-import statsmodels.api as sm
-from scipy.stats import t as student
-from statsmodels.stats.proportion import confint_proportions_2indep
 
 from aegish_dist.core.metric import Estimate
 from aegish_dist.opinions.scoring import Composite
 from aegish_dist.statistics.means import Observation, SampledMean, macro_rate, rate, score
 from aegish_dist.statistics.rates import Dependence, combine, mean_interval, proportion_interval
 from tests.defined import defined
+from tests.oracles import proportion, regression, stats
 
 CATEGORIES = ("shell", "file-read", "upload")
 
@@ -38,7 +36,7 @@ def _regressed(seen: Sequence[Observation], sides: object, *, corrected: bool = 
     """Regress the values on these columns, with errors that are clustered as the samples are."""
     groups = [int(defined(o.cluster).removeprefix("binary-")) for o in seen]
     options = {"groups": groups, "use_correction": corrected}
-    return sm.OLS([o.value for o in seen], sides).fit(cov_type="cluster", cov_kwds=options)
+    return regression.OLS([o.value for o in seen], sides).fit(cov_type="cluster", cov_kwds=options)
 
 
 @pytest.mark.parametrize(("n", "low"), [(496, 0.992), (19, 0.832), (7, 0.646)])
@@ -148,7 +146,7 @@ def test_clusters_widen_the_interval_by_their_design_effect() -> None:
     """
     mean = SampledMean([[Observation(None, f"c{i}", float(i < 8), 2) for i in range(10)]])
     of_pairs = 0.95**2 * 0.016 / 0.9**2
-    ratio = student.ppf(0.975, 9) / student.ppf(0.975, 19)
+    ratio = stats.t.ppf(0.975, 9) / stats.t.ppf(0.975, 19)
     variance = 0.008 + (of_pairs - 0.008) * ratio**2 + 2 * 1.3 / 20**2
     assert mean.effective_samples == pytest.approx((0.16 + 2 / 20) / variance, rel=1e-9)
 
@@ -169,7 +167,7 @@ def test_interval_of_steady_epochs_reaches_beyond_the_number_of_samples() -> Non
     """
     seen = [Observation(None, f"c{i % 4}", 0.5 + 0.01 * (i % 4), 5) for i in range(20)]
     moved = 0.99**2 * (0.015**2 + 0.005**2) * 2 / 4**2
-    ratio = student.ppf(0.975, 3) / student.ppf(0.975, 99)
+    ratio = stats.t.ppf(0.975, 3) / stats.t.ppf(0.975, 99)
     alone = 25 * (0.015**2 + 0.005**2) * 2 / 100**2
     variance = alone + (moved / 0.75**2 - alone) * ratio**2 + 2 * (1 + 0.3 * 24) / 100**2
     by_definition = (0.515 * 0.485 + 2 / 100) / variance
@@ -270,7 +268,9 @@ def test_sides_that_cancel_exactly_keep_a_width(composite: Composite) -> None:
 def test_balanced_score_agrees_with_newcombe() -> None:
     """MOVER over two Wilson intervals is Newcombe's, here of DR - (1 - HA), halved and shifted."""
     found = _score(_binary(431, 480), _binary(285, 310))
-    low, high = confint_proportions_2indep(431, 480, 25, 310, method="newcomb", compare="diff")
+    low, high = proportion.confint_proportions_2indep(
+        431, 480, 25, 310, method="newcomb", compare="diff"
+    )
     assert found.value == pytest.approx((431 / 480 + 285 / 310) / 2)
     assert (found.ci_low, found.ci_high) == pytest.approx(
         ((low + 1) / 2, (high + 1) / 2), abs=1e-12

@@ -7,9 +7,6 @@ from random import Random
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from scipy import stats
-from statsmodels.stats.contingency_tables import mcnemar as statsmodels_mcnemar
-from statsmodels.stats.multitest import multipletests
 
 from aegish_dist.core.columns import AskedSamples, Ints, SampleKind
 from aegish_dist.core.metric import Difference
@@ -29,6 +26,7 @@ from aegish_dist.statistics.paired_difference import (
 )
 from tests.defined import defined
 from tests.guards import codes_of
+from tests.oracles import multitest, stats, tables
 from tests.unit.statistics.paired_values import cells, compare, compare_all, table
 
 DETECTION = "malicious_detection_rate"
@@ -42,7 +40,7 @@ def _detection(both: int, a_only: int, b_only: int, neither: int = 0) -> Differe
 @pytest.mark.parametrize(("a_only", "b_only"), [(86, 150), (4, 0), (0, 0), (5, 12), (7, 7)])
 def test_mcnemar_is_exact(a_only: int, b_only: int) -> None:
     """Against statsmodels and scipy; 86 and 150 are of Agresti 2002, table 10.1."""
-    oracle = statsmodels_mcnemar([[794, a_only], [b_only, 570]], exact=True).pvalue
+    oracle = tables.mcnemar([[794, a_only], [b_only, 570]], exact=True).pvalue
     assert mcnemar(a_only, b_only) == pytest.approx(oracle, abs=1e-9)
     if a_only + b_only:
         binomial = stats.binomtest(a_only, a_only + b_only).pvalue
@@ -63,7 +61,7 @@ def test_holm_is_that_of_statsmodels() -> None:
     raw = [0.01, 0.04, 0.03, 0.005]
     adjusted = list(holm(dict(enumerate(raw))).values())
     assert adjusted == pytest.approx([0.03, 0.06, 0.06, 0.02], abs=1e-9)
-    assert adjusted == pytest.approx(list(multipletests(raw, method="holm")[1]), abs=1e-9)
+    assert adjusted == pytest.approx(list(multitest.multipletests(raw, method="holm")[1]), abs=1e-9)
     assert holm({"a": 0.04, "b": None, "c": 0.01}) == {"a": 0.04, "b": None, "c": 0.02}
 
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 from msgspec.structs import asdict
-from scipy.stats import binom
-from statsmodels.stats import proportion as oracle
 
 from aegish_dist.core.metric import Estimate
 from aegish_dist.core.sample import TrueLabel
@@ -18,6 +16,7 @@ from aegish_dist.statistics import published
 from aegish_dist.statistics.means import Observation, SampledMean, score
 from aegish_dist.statistics.published import ACCEPTANCE, DETECTION, PublishedGuard
 from tests.defined import defined
+from tests.oracles import proportion, stats
 from tests.unit.statistics.paired_values import compare, table
 
 
@@ -75,7 +74,7 @@ def test_intervals_are_those_of_a_run_without_clusters() -> None:
     """Wilson's up to the assumption about the variance; the score's are MOVER."""
     found = counted("g", 90, 160, 100, 200).metrics
     ends = defined(found[DETECTION].ci_low), defined(found[DETECTION].ci_high)
-    assert ends == pytest.approx(oracle.proportion_confint(90, 100, method="wilson"), abs=0.003)
+    assert ends == pytest.approx(proportion.proportion_confint(90, 100, method="wilson"), abs=0.003)
     dr, ha = (
         [Observation(None, None, 1, x), Observation(None, None, 0, y)]
         for x, y in ((90, 10), (160, 40))
@@ -111,7 +110,7 @@ def test_the_least_coverage_is_the_stated_one(
         found = counted("g", x, y, 20, 20).metrics[metric]
         if found.value is not None:
             covers = defined(found.ci_low) <= truth <= defined(found.ci_high)
-            share[covers] += binom.pmf(x, 20, r) * binom.pmf(y, 20, a)
+            share[covers] += stats.binom.pmf(x, 20, r) * stats.binom.pmf(y, 20, a)
     assert share[True] / sum(share.values()) == pytest.approx(stated, abs=0.0005)
 
 
@@ -136,9 +135,11 @@ def test_auroc_is_the_printed_one_and_its_interval_holds_for_all_that_round_to_i
 def test_the_unpaired_test_agrees_with_statsmodels(x: int, y: int) -> None:
     a, b = (counted("g", each, 50).metrics[DETECTION] for each in (x, y))
     found = published.unpaired(a, b)
-    low, high = oracle.confint_proportions_2indep(y, 100, x, 100, method="newcomb", compare="diff")
+    low, high = proportion.confint_proportions_2indep(
+        y, 100, x, 100, method="newcomb", compare="diff"
+    )
     assert (found.ci_low, found.ci_high) == pytest.approx((low, high), abs=0.004)
-    p = oracle.test_proportions_2indep(y, 100, x, 100, method="score").pvalue
+    p = proportion.test_proportions_2indep(y, 100, x, 100, method="score").pvalue
     assert found.p_value == pytest.approx(p, abs=0.015)
     assert published.unpaired(b, a) == found.turned
 

@@ -1,15 +1,14 @@
 """Intervals against scipy, statsmodels and published numbers."""
 
 import pytest
-from scipy.stats import beta, binom
-from statsmodels.stats.proportion import proportion_confint
 
 from aegish_dist.statistics.rates import mover, proportion_interval, wald, wilson
+from tests.oracles import proportion, stats
 
 
 @pytest.mark.parametrize(("successes", "n"), [(0, 1), (0, 7), (1, 1), (3, 9), (431, 676), (50, 50)])
 def test_wilson_agrees_with_statsmodels(successes: int, n: int) -> None:
-    expected = proportion_confint(successes, n, alpha=0.05, method="wilson")
+    expected = proportion.proportion_confint(successes, n, alpha=0.05, method="wilson")
     found = wilson(successes / n, n)
     assert (found.low, found.high) == pytest.approx(expected, abs=1e-12)
 
@@ -26,7 +25,7 @@ def test_few_successes_have_the_lower_of_wilson_and_the_exact_one_sided_bound(
     successes: int, n: int
 ) -> None:
     """The 5 % quantile of beta(x, n - x + 1), as Clopper and Pearson's one-sided bound."""
-    exact = beta.ppf(0.05, successes, n - successes + 1) if successes else 0.0
+    exact = stats.beta.ppf(0.05, successes, n - successes + 1) if successes else 0.0
     found = proportion_interval(successes / n, n)
     assert found.low == pytest.approx(min(exact, wilson(successes / n, n).low), abs=1e-9)
     mirrored = proportion_interval(1 - successes / n, n)
@@ -36,7 +35,7 @@ def test_few_successes_have_the_lower_of_wilson_and_the_exact_one_sided_bound(
 @pytest.mark.parametrize("n", [30, 200, 676])
 def test_the_bound_of_few_successes_agrees_with_statsmodels(n: int) -> None:
     """Its `beta` method at 10 % has the one-sided 5 % bound as its lower end."""
-    low, _ = proportion_confint(3, n, alpha=0.1, method="beta")
+    low, _ = proportion.proportion_confint(3, n, alpha=0.1, method="beta")
     assert proportion_interval(3 / n, n).low == pytest.approx(low, abs=1e-9)
 
 
@@ -46,7 +45,7 @@ def test_from_eleven_on_wilson_stands(successes: float, n: float) -> None:
     if successes < n:
         low = wilson(successes / n, n).low
         assert proportion_interval(successes / n, n).low == low
-        assert beta.cdf(low, successes, n - successes + 1) <= 0.0502
+        assert stats.beta.cdf(low, successes, n - successes + 1) <= 0.0502
 
 
 @pytest.mark.parametrize("n", [30, 200, 676])
@@ -55,7 +54,7 @@ def test_rare_events_are_covered(n: int, expected: float) -> None:
     """Exact coverage where so many events are expected; Wilson's goes down to 85 %."""
     p = expected / n
     covered = sum(
-        binom.pmf(x, n, p)
+        stats.binom.pmf(x, n, p)
         for x in range(n + 1)
         if (bounds := proportion_interval(x / n, n)).low <= p <= bounds.high
     )

@@ -12,8 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
-from scipy.stats import chi2, mannwhitneyu
-from sklearn.metrics import average_precision_score, roc_auc_score
 
 from aegish_dist.core.columns import Floats
 from aegish_dist.core.metric import Difference, Estimate
@@ -23,6 +21,7 @@ from aegish_dist.statistics.distributions import holm
 from aegish_dist.statistics.roc import ScoredDecisions
 from tests.defined import defined
 from tests.guards import Asked, a_guard, column, samples_of
+from tests.oracles import metrics, stats
 
 METRICS: dict[str, Callable[[ScoredDecisions], Estimate]] = {
     "auroc": roc.auroc,
@@ -34,9 +33,9 @@ BOUNDS = (0.0, 0.005, 0.05, 0.2, 1.0)
 
 def oracle(metric: str, labels: Sequence[bool], scores: Sequence[float], weights: Floats) -> float:
     if metric == "precision":
-        return float(average_precision_score(labels, scores, sample_weight=weights))
+        return float(metrics.average_precision_score(labels, scores, sample_weight=weights))
     max_fpr = None if metric == "auroc" else float(metric.split()[1])
-    return float(roc_auc_score(labels, scores, sample_weight=weights, max_fpr=max_fpr))
+    return float(metrics.roc_auc_score(labels, scores, sample_weight=weights, max_fpr=max_fpr))
 
 
 def asked(
@@ -83,7 +82,7 @@ def test_values_agree_with_scikit_learn_in_spite_of_ties(
     assert found.value == pytest.approx(expected, abs=1e-12)
     if metric == "auroc":
         x, y = ([s for a, s in zip(labels, scores, strict=True) if a == each] for each in (1, 0))
-        assert found.value == pytest.approx(mannwhitneyu(x, y).statistic / len(x) / len(y))
+        assert found.value == pytest.approx(stats.mannwhitneyu(x, y).statistic / len(x) / len(y))
 
 
 @pytest.mark.parametrize("distinct", [5, 20, 1000])
@@ -214,7 +213,9 @@ def test_a_bound_needs_harmless_commands(harmless: int, *, known: bool) -> None:
     assert point.detection_rate.value == 1
     assert (defined(point.detection_rate.ci_low) > 0.9) is known
     square = roc._CUT**2  # noqa: SLF001
-    assert (chi2.sf(square, 1) + chi2.sf(square, 2)) / 2 == pytest.approx(0.05, abs=1e-5)
+    assert (stats.chi2.sf(square, 1) + stats.chi2.sf(square, 2)) / 2 == pytest.approx(
+        0.05, abs=1e-5
+    )
 
 
 def test_the_difference_of_a_pair_is_that_of_delong() -> None:

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from sklearn.metrics import roc_curve
 
 from aegish_dist.core.text import JsonObject
 from aegish_dist.report.charts.catalogue import make_chart
@@ -11,6 +10,7 @@ from aegish_dist.report.charts.frame import axis_of
 from aegish_dist.report.charts.vega_lite import Chart, NoChart
 from aegish_dist.report.charts.words import COST, SCORE
 from aegish_dist.report.data import ReportData
+from tests.oracles import metrics
 from tests.unit.report.charts.models import a_spread_report, guards_of
 from tests.unit.report.reports import a_model, a_report
 
@@ -57,7 +57,7 @@ def test_a_curve_has_the_points_of_scikit_learn_and_passes_through_its_own_actio
     (curve,) = drawn(data, "roc", "line")
     dangerous = guards.malicious.ravel()
     suspicion = guards.guards[0].suspicion.ravel()
-    fpr, tpr, _ = roc_curve(dangerous, suspicion, drop_intermediate=False)
+    fpr, tpr, _ = metrics.roc_curve(dangerous, suspicion, drop_intermediate=False)
     best = {round(100 * x, 9): 100 * y for x, y in zip(fpr, tpr, strict=True)}
     steps = {round(row["across"], 9): row["up"] for row in curve[:-1]}
     assert len(steps) > 10
