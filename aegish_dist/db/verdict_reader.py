@@ -27,6 +27,7 @@ from aegish_dist.db.runs import PerModel, prepare_listing, sample_of
 from aegish_dist.db.schema import CODES, error_class_of, finding_of, outcome_number, outcome_of
 from aegish_dist.opinions.scoring import ScoringRule
 from aegish_dist.opinions.verdict_query import (
+    LISTED,
     Correctness,
     JudgedVerdict,
     ListedPart,
@@ -57,28 +58,13 @@ _OF_BEFORE = ("changed_keys", "changed_targets", "malicious_marks", "harmless_ma
 _ACTIONS = [outcome_number(each) for each in (Outcome.ALLOW, Outcome.WARN, Outcome.BLOCK)]
 _END = 2**63 - 1
 
-_SQL = {each.name: f"verdict.{each.column}" for each in STORED} | {
-    "call_errors": fragment("failed_attempts")
+# What is read of each field of a record; outcome and error class are in the code.
+_SQL = {
+    each.name: f"verdict.{each.column}"
+    for each in STORED
+    if each.name not in ("outcome", "error_class")
 }
-# Fields of a record that a list reads from the table; outcome and error class are in the code.
-LISTED = (
-    "epoch",
-    "generation",
-    "reason",
-    "confidence",
-    "suspicion",
-    "input_tokens",
-    "output_tokens",
-    "cost_usd",
-    "latency_ms",
-    "queue_ms",
-    "limiter_ms",
-    "backoff_ms",
-    "total_ms",
-    "attempts",
-    "created_at",
-)
-WHOLE = tuple(name for name in _SQL if name not in ("outcome", "error_class"))
+_SQL["call_errors"] = fragment("failed_attempts")
 
 
 class SqlScoring(NamedTuple):
@@ -167,7 +153,8 @@ def read_verdicts(
     """
     if chosen.inconsistent and run.epochs == 1:
         return
-    reader = _Reader(session, run, judged, chosen, columns=LISTED, before=before)
+    columns = tuple(name for name in LISTED if name in _SQL)
+    reader = _Reader(session, run, judged, chosen, columns=columns, before=before)
     largest = FILE_VERDICTS if limit is None else PART_VERDICTS
     step = max(1, STEP_VERDICTS // (len(reader.compared) * run.epochs))
     most = max(1, largest // STEP_VERDICTS)
@@ -227,7 +214,7 @@ def read_about(
         models: Models of the run; all when empty.
     """
     reader = _Reader(
-        session, run, judged, VerdictFilter(tuple(models)), columns=WHOLE, superseded=True
+        session, run, judged, VerdictFilter(tuple(models)), columns=tuple(_SQL), superseded=True
     )
     part = SampleRange(found.dataset, found.dataset_id, found.key, found.key + 1)
     verdicts = reader.read(part, None).verdicts

@@ -57,6 +57,38 @@ class JudgedVerdict(VerdictRecord, gc=False, kw_only=True):
     replaced: bool = False  # whether a retry has taken its place
 
 
+LISTED = (
+    "run_id",
+    "model",
+    "dataset",
+    "sample_id",
+    "command",
+    "target",
+    "category",
+    "cluster",
+    "epoch",
+    "generation",
+    "outcome",
+    "label",
+    "correct",
+    "reason",
+    "confidence",
+    "suspicion",
+    "error_class",
+    "input_tokens",
+    "output_tokens",
+    "cost_usd",
+    "latency_ms",
+    "attempts",
+    "created_at",
+    "queue_ms",
+    "limiter_ms",
+    "backoff_ms",
+    "total_ms",
+)
+"""Fields of a `JudgedVerdict` that lists, their CSV and data frames show, in this order."""
+
+
 class ListedPart(Struct, frozen=True):
     """Some verdicts of a list, and how many there were to choose from."""
 

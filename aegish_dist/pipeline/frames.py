@@ -17,13 +17,11 @@ from aegish_dist.core.metric import NUMBERS
 from aegish_dist.core.verdict import FIELDS
 from aegish_dist.errors import ConfigError
 from aegish_dist.opinions.opinion import Opinion
-from aegish_dist.opinions.verdict_query import VerdictFilter
+from aegish_dist.opinions.verdict_query import LISTED, VerdictFilter
 from aegish_dist.pipeline.report import report_data
 from aegish_dist.pipeline.runs import find_run
 from aegish_dist.pipeline.verdicts import list_verdicts
-from aegish_dist.report.formats import COLUMNS as METRIC_COLUMNS
-from aegish_dist.report.formats import csv_rows
-from aegish_dist.report.verdicts import COLUMNS
+from aegish_dist.report.formats import COLUMNS, csv_rows
 
 if TYPE_CHECKING:
     import pandas
@@ -63,9 +61,9 @@ def verdicts_frame(
     pandas = load_pandas()  # before the store is asked for anything
     run_id = find_run(engine, run_id)
     listed = list_verdicts(engine, run_id, chosen or VerdictFilter(), opinion or Opinion(), limit)
-    values = attrgetter(*COLUMNS)
+    values = attrgetter(*LISTED)
     rows = (values(verdict) for part in listed for verdict in part.verdicts)
-    return _frame(pandas, COLUMNS, rows, _OF_VERDICTS)
+    return _frame(pandas, LISTED, rows, _OF_VERDICTS)
 
 
 def metrics_frame(engine: Engine, run_id: str, opinion: Opinion | None = None) -> pandas.DataFrame:
@@ -79,8 +77,8 @@ def metrics_frame(engine: Engine, run_id: str, opinion: Opinion | None = None) -
     """
     pandas = load_pandas()
     found = csv_rows(report_data(engine, find_run(engine, run_id), opinion or Opinion()))
-    rows = (map(row.get, METRIC_COLUMNS) for row in found)
-    return _frame(pandas, METRIC_COLUMNS, rows, _OF_METRICS)
+    rows = (map(row.get, COLUMNS) for row in found)
+    return _frame(pandas, COLUMNS, rows, _OF_METRICS)
 
 
 def load_pandas() -> Any:

@@ -23,40 +23,10 @@ from aegish_dist.core.text import (
 )
 from aegish_dist.core.verdict import AttemptRecord, VerdictRecord
 from aegish_dist.opinions.opinion import Opinion, run_and_opinion
-from aegish_dist.opinions.verdict_query import JudgedVerdict, ListedPart, ShownSample
+from aegish_dist.opinions.verdict_query import LISTED, JudgedVerdict, ListedPart, ShownSample
 from aegish_dist.report.writing import short_names
 
-# Keys of the JSON objects and columns of the CSV, in this order.
-COLUMNS = (
-    "run_id",
-    "model",
-    "dataset",
-    "sample_id",
-    "command",
-    "target",
-    "category",
-    "cluster",
-    "epoch",
-    "generation",
-    "outcome",
-    "label",
-    "correct",
-    "reason",
-    "confidence",
-    "suspicion",
-    "error_class",
-    "input_tokens",
-    "output_tokens",
-    "cost_usd",
-    "latency_ms",
-    "attempts",
-    "created_at",
-    "queue_ms",
-    "limiter_ms",
-    "backoff_ms",
-    "total_ms",
-)
-BEFORE = "correct_before"  # the last one, where a list compares two opinions
+BEFORE = "correct_before"  # the last column, where a list compares two opinions
 # The most of each foreign text of a sample, unless all of it is asked for.
 TEXT_CHARS, TEXT_LINES = 2_000, 40
 WORDS = {True: "correct", False: "wrong", None: "unscored"}
@@ -97,7 +67,7 @@ def listing_csv(head: JsonObject, parts: Iterable[ListedPart]) -> Iterator[str]:
 
 
 def _columns(head: JsonObject) -> tuple[str, ...]:
-    return (*COLUMNS, BEFORE) if "opinion_before" in head else COLUMNS
+    return (*LISTED, BEFORE) if "opinion_before" in head else LISTED
 
 
 def _row(columns: Sequence[str], values: Sequence[Any]) -> JsonObject:
