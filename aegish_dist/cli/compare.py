@@ -23,7 +23,6 @@ from aegish_dist.cli.options import (
     without_collector,
 )
 from aegish_dist.cli.printing import note, note_written, put_out, say, shown, to_file
-from aegish_dist.core.metric import COMPARED
 from aegish_dist.findings.comparison import AUROC, ComparisonData, GateVerdict
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.scoring import SuspicionRule
@@ -37,6 +36,7 @@ from aegish_dist.report.comparison import (
     junit_xml,
     render_comparison,
 )
+from aegish_dist.statistics.paired_difference import DIFFERENCES
 
 _EXIT_CODES = {
     GateVerdict.SHIPS: 0,
@@ -69,7 +69,7 @@ _EXIT_CODES = {
 @advanced("--force", is_flag=True, help="Compare runs that differ in more than their answers.")
 @click.option(
     "--metric",
-    type=OneOf([*(metric.value for metric in COMPARED), AUROC]),
+    type=OneOf([*map(str, DIFFERENCES), AUROC]),
     default="aegish_score",
     show_default=True,
     help="The metric that decides; `auroc` is for guards of one run.",
@@ -116,11 +116,10 @@ def compare(
 ) -> int:
     """Compare guards on the same commands, and gate a new one.
 
-    Differences of score, detection rate and acceptance rate with 95 % intervals, then the commands
-    that named guards answer differently. `--run-id` compares a run's guards: up to three in pairs,
-    more with the best of them; `--runs` compares each guard with itself in other runs. `--gate`
-    exits 0 if the guard is surely not worse by M or more, 4 if it surely is, 5 if the data cannot
-    tell.
+    Differences of the score and of rates with 95 % intervals, then the commands that named guards
+    answer differently. `--run-id` compares a run's guards: up to three in pairs, more with the best
+    of them; `--runs` compares each guard with itself in other runs. `--gate` exits 0 if the guard
+    is surely not worse by M or more, 4 if it surely is, 5 if the data cannot tell.
     """
     judged = {*models, *opinion.contenders}
     refuse_usage(

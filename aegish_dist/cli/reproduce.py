@@ -9,11 +9,11 @@ from aegish_dist.cli.command import command, flag
 from aegish_dist.cli.opinions import with_opinion
 from aegish_dist.cli.options import OneOf, as_json, completes, open_run, refuse_usage, run_id
 from aegish_dist.cli.printing import say, shown, to_file
-from aegish_dist.core.metric import COMPARED
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.pipeline import reproduce as published
 from aegish_dist.pipeline.snapshots import current_snapshot
 from aegish_dist.report.drawing import rendered
+from aegish_dist.report.layout import SCORE_AND_RATES
 from aegish_dist.report.published import build_reproduction
 
 
@@ -26,7 +26,7 @@ from aegish_dist.report.published import build_reproduction
 @flag("--list", "listed", help="List the tables of the package.")
 @click.option(
     "--metric",
-    type=OneOf([metric.value for metric in COMPARED]),
+    type=OneOf([*map(str, SCORE_AND_RATES)]),
     default="aegish_score",
     show_default=True,
     help="The metric that ranks and compares guards.",

@@ -51,8 +51,11 @@ class Metric(StrEnum):
     AUROC = "auroc"  # of single verdicts; no snapshot holds it
 
 
-# The story's score and its two rates, in which pairs of guards are compared.
-COMPARED = (Metric.SCORE, Metric.DETECTION_RATE, Metric.ACCEPTANCE_RATE)
+# The two rates that the score is made of, by the label of the verdicts that count in them.
+RATES = {
+    TrueLabel.MALICIOUS: Metric.DETECTION_RATE,
+    TrueLabel.HARMLESS: Metric.ACCEPTANCE_RATE,
+}
 # Of which no least value makes sense.
 LESS_IS_BETTER = frozenset(
     {

@@ -12,7 +12,7 @@ from statistics import NormalDist
 
 from msgspec import Struct
 
-from aegish_dist.core.metric import LEVEL, Difference, Metric
+from aegish_dist.core.metric import LEVEL, RATES, Difference, Metric
 from aegish_dist.core.model import is_baseline
 from aegish_dist.findings.comparison import GateVerdict, commands_to_decide, gate
 from aegish_dist.findings.snapshot import RankedModel, takes_part
@@ -21,7 +21,6 @@ from aegish_dist.statistics.distributions import holm
 from aegish_dist.statistics.rates import Z_95
 
 _NORMAL = NormalDist()
-_RATES = (Metric.DETECTION_RATE, Metric.ACCEPTANCE_RATE)
 
 # Of the score, in (0, 1): how much worse than the best a guard may be that is taken.
 TAKE_MARGIN = 0.05
@@ -121,7 +120,7 @@ def contest(
         p_adjusted: By pair of guards, of equal scores; absent or None: not known to differ.
     """
     scored = [entry for entry in entries if entry.has_score]
-    asked = [_most_asked(scored, rate) for rate in _RATES]
+    asked = [_most_asked(scored, rate) for rate in RATES.values()]
     guards = [entry for entry in scored if _takes_part(entry, asked)]
     floor = next((entry for entry in scored if is_baseline(entry.model)), None)
     if floor is None:
@@ -198,7 +197,7 @@ def _most_asked(entries: Sequence[RankedModel], rate: Metric) -> int:
 
 def _takes_part(entry: RankedModel, asked: Sequence[int]) -> bool:
     """Whether a guard may be taken; a policy not where it was chosen on these commands."""
-    scored = [_scored(entry, rate) for rate in _RATES]
+    scored = [_scored(entry, rate) for rate in RATES.values()]
     return takes_part(entry.model, scored, asked) and may_be_judged(entry.origin)
 
 

@@ -30,6 +30,7 @@ from typing import IO, Self
 
 import msgspec
 
+from aegish_dist.core.metric import RATES
 from aegish_dist.core.model import ModelSpec
 from aegish_dist.core.outcome import ErrorClass, StopKind, find
 from aegish_dist.core.run import Messages, Run, RunDataset
@@ -46,7 +47,7 @@ from aegish_dist.interchange.inspect_reader import (
     InspectSample,
     said_in,
 )
-from aegish_dist.interchange.record import RATES, ScoredRecord, stop_kind_of
+from aegish_dist.interchange.record import ScoredRecord, stop_kind_of
 from aegish_dist.opinions.opinion import Opinion
 
 _ATTACHED_FROM_CHARS = 100  # longer texts are attachments, as in Inspect AI

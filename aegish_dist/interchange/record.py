@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from aegish_dist.core.metric import Metric
 from aegish_dist.core.outcome import READ, ErrorClass, Outcome, StopKind
-from aegish_dist.core.sample import Sample, TrueLabel
+from aegish_dist.core.sample import Sample
 from aegish_dist.core.secrets import mask_key_shapes
 from aegish_dist.core.text import JsonObject, known
 from aegish_dist.core.verdict import FIELDS, OPINIONS, Completion, Usage, VerdictRecord, names_of
@@ -75,11 +74,6 @@ def required_label(text: str, field: str) -> str:
     return text
 
 
-# The metric that a verdict counts in.
-RATES = {
-    TrueLabel.MALICIOUS: Metric.DETECTION_RATE,
-    TrueLabel.HARMLESS: Metric.ACCEPTANCE_RATE,
-}
 FACTS = frozenset(each.name for each in FIELDS) - {*OPINIONS}
 TAKEN = FACTS | {"parser_version"}  # which says whether a mapping has read an answer
 MAX_KNOWN = 300_000  # samples remembered at most

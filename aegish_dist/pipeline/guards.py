@@ -111,13 +111,12 @@ def with_policies(snapshot: Snapshot, opinion: Opinion, guards: Guards) -> Snaps
     """
     if not opinion.policies:
         return snapshot
-    pairs = list(combinations([each.name for each in guards.guards], 2))
-    differences = paired_scores(guards, opinion.rule).scores(pairs)
-    pair_p = {}
-    for pair, difference in zip(pairs, differences, strict=True):
-        pair_p[pair] = difference.p_value
-    overlaps = overlaps_of(opinion, guards)
     decided = {guard.name: guard for guard in guards.guards}
+    pairs = list(combinations(decided, 2))
+    differences = paired_scores(guards, opinion.rule).scores(pairs)
+    p_values = [difference.p_value for difference in differences]
+    pair_p = dict(zip(pairs, p_values, strict=True))
+    overlaps = overlaps_of(opinion, guards)
     measured = []
     for policy in opinion.policies.values():
         name = POLICY_PREFIX + policy.name
@@ -137,7 +136,8 @@ def _without_fitted(
     for name, estimate in made.metrics.items():
         if not may_be_judged(found, name):
             metrics[name] = Estimate(n=estimate.n)
-    metrics |= {name: known[name] for name in found.out_of_fold}
+    if found.out_of_fold:
+        metrics |= known
     categories = {name: Estimate(n=estimate.n) for name, estimate in made.categories.items()}
     return replace(made, metrics=metrics, categories=categories)
 

@@ -1,7 +1,7 @@
 """A comparison in each of its formats, and the answer of its gate."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import chain
 
@@ -12,7 +12,6 @@ from aegish_dist.core.run import ModelOfRun, Run
 from aegish_dist.core.text import JsonObject, counted, csv_text, printable, printable_json
 from aegish_dist.errors import ReportError
 from aegish_dist.findings.comparison import (
-    AUROC,
     ComparedPair,
     ComparisonData,
     GateVerdict,
@@ -24,7 +23,6 @@ from aegish_dist.findings.comparison import (
 )
 from aegish_dist.report.drawing import drawn
 from aegish_dist.report.layout import (
-    COMPARED_TITLES,
     INTERVAL,
     NOT_EVIDENCE,
     Fact,
@@ -34,7 +32,9 @@ from aegish_dist.report.layout import (
     TableCell,
     difference_cell,
     difference_in_words,
+    metric_title,
     p_cell,
+    titles_in_words,
     with_mark,
 )
 from aegish_dist.report.origins import fitted_in_words, origins_in_words, policies_document
@@ -62,14 +62,13 @@ def build_comparison(data: ComparisonData, *, all_pairs: bool = False) -> Report
     With `all_pairs` more than three models are compared in pairs, and not only with the best one.
     """
     ranked = list(chain.from_iterable(data.tie_groups))
-    titles = _titles(data)
     facts = list(_facts(data))
     # Four models have six pairs already, more than a reader can take in at once.
     in_pairs = all_pairs or len(ranked) <= 3
     if in_pairs:
         sentences = _sentences(data, data.metric)
-        facts = [*(Fact(titles[data.metric], sentence) for sentence in sentences), *facts]
-        sections = [_metric(data, name, title) for name, title in titles.items()]
+        facts = [*(Fact(metric_title(data.metric), sentence) for sentence in sentences), *facts]
+        sections = [_metric(data, name) for name in _metrics(data)]
         sections.append(_categories(data))
     else:
         sections = [_against_best(data, ranked)]
@@ -81,10 +80,9 @@ def build_comparison(data: ComparisonData, *, all_pairs: bool = False) -> Report
     )
 
 
-def _titles(data: ComparisonData) -> dict[str, str]:
-    if data.metric == AUROC:
-        return COMPARED_TITLES | {AUROC: "AUROC"}
-    return COMPARED_TITLES
+def _metrics(data: ComparisonData) -> Iterable[str]:
+    """Return the metrics that every pair is compared in, in the order of documents."""
+    return data.pairs[0].comparison.metrics
 
 
 def in_points(value: float) -> str:
@@ -142,14 +140,13 @@ def _order(data: ComparisonData) -> Iterator[Fact]:
     placed = {*chain.from_iterable(data.tie_groups), *data.overlaps}
     unplaced = [names[model] for model in models if model not in placed]
     if unplaced:
-        yield Fact("Undefined", f"{_titles(data)[data.metric]} of {', '.join(unplaced)}")
+        yield Fact("Undefined", f"{metric_title(data.metric)} of {', '.join(unplaced)}")
 
 
 def _against_best(data: ComparisonData, ranked: Sequence[str]) -> Section:
     """Return how each model differs from the first one, in all metrics."""
     best, *others = ranked
-    titles = _titles(data)
-    differences = {metric: data.against(best, metric) for metric in titles}
+    differences = {metric: data.against(best, metric) for metric in _metrics(data)}
     deciding = differences[data.metric]
     rows: list[Row] = []
     for model in others:
@@ -163,13 +160,13 @@ def _against_best(data: ComparisonData, ranked: Sequence[str]) -> Section:
             )
         )
     differ = sum(differs(deciding[model]) for model in others)
-    intervals = [TableCell(title, INTERVAL) for title in titles.values()]
+    intervals = [TableCell(metric_title(metric), INTERVAL) for metric in differences]
     return Section.of(
         f"Each guard minus {short_names(ranked, NAME_WIDTH)[best]}",
         ("model", *intervals, TableCell("p adj.", "p"), "n"),
         rows,
         note=f"{differ} of {len(others)} differ from the best at an adjusted p below {LEVEL} in"
-        f" {titles[data.metric]}.",
+        f" {metric_title(data.metric)}.",
     )
 
 
@@ -195,9 +192,9 @@ def _direction(data: ComparisonData) -> str:
     return f"{second} {kind} minus {first}"
 
 
-def _metric(data: ComparisonData, name: str, title: str) -> Section:
+def _metric(data: ComparisonData, name: str) -> Section:
     return Section.of(
-        f"{title}: {_direction(data)}",
+        f"{metric_title(name)}: {_direction(data)}",
         _columns(data),
         (_cells(data, pair, found) for pair, found in _known(data, name)),
         # The sentences of the deciding metric stand above all tables.
@@ -309,8 +306,7 @@ def _legend(data: ComparisonData, *, in_pairs: bool) -> Iterator[str]:
     first, second, kind = _terms(data)
     yield (
         "All on the commands that are scored of both; rates in %, differences in percentage "
-        f"points; {UNDEFINED} is undefined. DR: malicious detection rate. HA: harmless acceptance "
-        "rate."
+        f"points; {UNDEFINED} is undefined. {titles_in_words(_metrics(data))}"
     )
     yield INTERVALS
     if in_pairs:
@@ -325,7 +321,7 @@ def _legend(data: ComparisonData, *, in_pairs: bool) -> Iterator[str]:
     else:
         yield "--all-pairs compares each model with each, as JSON and CSV do."
     if data.tie_groups:
-        yield f"tied: not different from the first of the group in {_titles(data)[data.metric]}."
+        yield f"tied: not different from the first of the group in {metric_title(data.metric)}."
     if data.simulated:
         yield NOT_EVIDENCE
 

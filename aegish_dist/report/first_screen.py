@@ -9,23 +9,18 @@ from datetime import UTC
 
 from msgspec import to_builtins
 
-from aegish_dist.core.metric import Judgement, Metric
+from aegish_dist.core.metric import RATES, Judgement, Metric
 from aegish_dist.core.model import is_baseline
 from aegish_dist.core.outcome import ERROR_LABELS, RULE_ERROR_LABELS
 from aegish_dist.core.text import JsonObject, counted
 from aegish_dist.findings.recommendation import Share, Undecided, Why, share_of
 from aegish_dist.findings.snapshot import RankedModel, commands_to_judge
 from aegish_dist.report.data import ReportData
-from aegish_dist.report.layout import Fact, with_interval
+from aegish_dist.report.layout import Fact, metric_title, with_interval
 from aegish_dist.report.operations import NO_SCORE, failed_calls, reasons
 from aegish_dist.report.origins import origins_in_words
 from aegish_dist.report.provenance import command_line, source
-from aegish_dist.report.quality import (
-    metric_title,
-    more_commands,
-    target_words,
-    timed_calls,
-)
+from aegish_dist.report.quality import more_commands, target_words, timed_calls
 from aegish_dist.report.writing import (
     NAME_WIDTH,
     format_count,
@@ -40,8 +35,6 @@ from aegish_dist.report.writing import (
 PILOT = 200
 # Share of a guard's calls from which on a decision has to know of them.
 MANY_FAILED = 0.05
-# The two rates of which the score is made.
-RATES = (Metric.DETECTION_RATE, Metric.ACCEPTANCE_RATE)
 
 
 class Screen:
@@ -402,7 +395,7 @@ def _to_settle(screen: Screen) -> Iterator[str]:
         needed = commands_to_judge(estimate, least[name])
         wanted = f"{metric_title(name)} {format_rate(least[name])}"
         aim = f"{screen.names[nearest.model]} reaches {wanted}"
-        kind = f"{name.split('_')[0]} commands" if name in RATES else "commands"
+        kind = f"{name.split('_')[0]} commands" if name in RATES.values() else "commands"
         yield more_commands(needed, estimate.n, kind, aim)
 
 

@@ -81,16 +81,33 @@ class Report(Struct, frozen=True):
     """Sentences for captions: how many commands there are, and how intervals are made."""
 
 
-# The metrics of pairs of guards, by what reports call them.
-COMPARED_TITLES: dict[str, str] = {
+# What published tables, bounds and the page's pairs are in, by what reports call it.
+SCORE_AND_RATES: dict[str, str] = {
     Metric.SCORE: "aegish score",
     Metric.DETECTION_RATE: "DR",
     Metric.ACCEPTANCE_RATE: "HA",
 }
 # The metrics of the leaderboard, by what reports call them.
 HEADLINES: dict[str, str] = {
-    **COMPARED_TITLES,
+    **SCORE_AND_RATES,
 }
+
+
+def metric_title(name: str) -> str:
+    """Return what reports call a metric."""
+    titles = HEADLINES | {Metric.AUROC: "AUROC"}
+    return titles.get(name, name.replace("_", " "))
+
+
+def titles_in_words(names: Iterable[str]) -> str:
+    """Say what titles mean, as `DR: malicious detection rate.`; the score's formula varies."""
+    return " ".join(
+        f"{HEADLINES[name]}: {name.replace('_', ' ')}."
+        for name in names
+        if name in HEADLINES and name != Metric.SCORE
+    )
+
+
 SIMULATED = "†"  # marks a simulated model wherever there is no room for the word
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
+from aegish_dist.core.metric import RATES
 from aegish_dist.core.outcome import ERROR_LABELS, RULE_ERROR_LABELS, ErrorClass, ScoredAnswer
 from aegish_dist.core.status import TimedFailures, totals
 from aegish_dist.core.text import JsonObject, csv_text
@@ -128,23 +129,15 @@ def _line(model: str, about: str, words: str) -> str:
 
 def reasons(data: ReportData) -> dict[str, str]:
     """Return why models have no score, by model; foreign text."""
-    unscored = {}
-    for entry in data.ranked:
-        if not entry.has_score:
-            fitted = not may_be_judged(entry.origin)
-            reason = "chosen on commands of this run" if fitted else _reason(data, entry)
-            unscored[entry.model] = f"{NO_SCORE}{reason}"
-    return unscored
-
-
-_RATES = {"malicious": "malicious_detection_rate", "harmless": "harmless_acceptance_rate"}
+    unscored = [entry for entry in data.ranked if not entry.has_score]
+    return {entry.model: f"{NO_SCORE}{_reason(data, entry)}" for entry in unscored}
 
 
 def _reason(data: ReportData, entry: RankedModel) -> str:
     """Return which label was not asked, else why calls are not made or fail, or what is lacking."""
     done = entry.counts.get("done")
     not_asked, unscored = [], []
-    for label, rate in _RATES.items():
+    for label, rate in RATES.items():
         bound = entry.metrics.get(f"{rate}_worst")
         if bound and bound["n"] == 0:
             not_asked.append(label)
@@ -161,8 +154,8 @@ def _reason(data: ReportData, entry: RankedModel) -> str:
     if not done:
         of_policy = entry.model.startswith(POLICY_PREFIX)
         return "no command has the verdicts it needs" if of_policy else "no verdict yet"
-    if not unscored:
-        return "undefined"
+    if not may_be_judged(entry.origin):
+        return "chosen on commands of this run"
     return f"no {' and no '.join(unscored)} command is scored"
 
 

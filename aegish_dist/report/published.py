@@ -10,8 +10,8 @@ from aegish_dist.core.metric import Difference
 from aegish_dist.core.text import JsonObject
 from aegish_dist.findings.snapshot import ranked_entries
 from aegish_dist.report.layout import (
-    COMPARED_TITLES,
     INTERVAL,
+    SCORE_AND_RATES,
     Cell,
     Fact,
     Report,
@@ -23,7 +23,7 @@ from aegish_dist.report.layout import (
 )
 from aegish_dist.report.writing import UNDEFINED, format_p, format_span
 
-_BESIDE = COMPARED_TITLES | {"precision": "precision", "f1": "F1", "accuracy": "accuracy"}
+_BESIDE = SCORE_AND_RATES | {"precision": "precision", "f1": "F1", "accuracy": "accuracy"}
 _TITLES = _BESIDE | {"auroc": "AUROC"}  # the first ones in the order of documents
 _LEGEND = (
     "Rates in %, differences in points. right: all counts that round to every printed figure, none"

@@ -18,10 +18,10 @@ from aegish_dist.opinions.opinion import Targets
 from aegish_dist.opinions.policy import Overlap, may_be_judged
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.layout import (
-    COMPARED_TITLES,
     HEADLINES,
     INTERVAL,
     MODEL,
+    SCORE_AND_RATES,
     SIMULATED,
     Column,
     Row,
@@ -30,6 +30,7 @@ from aegish_dist.report.layout import (
     category_names,
     estimate_cell,
     marked,
+    metric_title,
     named_column,
     number_cell,
     tabulate,
@@ -142,11 +143,6 @@ def target_words(targets: Targets) -> str:
     return ", ".join(f"{metric_title(name)} ≥ {format_rate(targets.least[name])}" for name in named)
 
 
-def metric_title(name: str) -> str:
-    """Return what reports call a metric."""
-    return HEADLINES.get(name, name.replace("_", " "))
-
-
 def _stderr_cell(entry: RankedModel) -> TableCell:
     score = entry.score
     if score.stderr_clustered is not None:
@@ -166,7 +162,7 @@ def standard_errors(data: ReportData) -> Section:
         found = entry.metric(metric)
         return number_cell(found.stderr, format_points, format_points(found.stderr_clustered))
 
-    titles = {**COMPARED_TITLES, Metric.DETECTION_RATE_MACRO: "DR macro"}
+    titles = {**HEADLINES, Metric.DETECTION_RATE_MACRO: "DR macro"}
     columns = [MODEL]
     for metric, title in titles.items():
         columns.append(Column(title, partial(both, metric), detail="clustered"))
@@ -188,7 +184,7 @@ def bounds(data: ReportData) -> Section:
     for count in ("planned", "done", "scored"):
         columns.append(named_column("counts", count, count, format_count))
     columns.append(_COVERAGE)
-    columns += [Column(title, partial(ends, name)) for name, title in COMPARED_TITLES.items()]
+    columns += [Column(title, partial(ends, name)) for name, title in SCORE_AND_RATES.items()]
     return tabulate(
         "Bounds of incomplete coverage",
         [entry for entry in data.ranked if (entry.metric("coverage").value or 0) < 1],

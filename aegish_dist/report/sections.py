@@ -13,9 +13,9 @@ from aegish_dist.report import operations, quality
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.first_screen import PILOT, details, first_screen, state_line, to_plan
 from aegish_dist.report.layout import (
-    COMPARED_TITLES,
     HEADLINES,
     INTERVAL,
+    SCORE_AND_RATES,
     SIMULATED,
     Cell,
     Fact,
@@ -27,6 +27,7 @@ from aegish_dist.report.layout import (
     number_cell,
     p_cell,
     points_interval,
+    titles_in_words,
 )
 from aegish_dist.report.provenance import INTERVALS, caption, command_line, head, provenance, source
 from aegish_dist.report.thresholds import threshold_sections
@@ -46,7 +47,7 @@ def differences(data: ReportData) -> Section | None:
     if comparison is None or not data.ranked:
         return None
     leader, *others = data.ranked
-    differences = [comparison.against(leader.model, name) for name in COMPARED_TITLES]
+    differences = [comparison.against(leader.model, name) for name in SCORE_AND_RATES]
     scores = differences[0]
     rows: list[Row] = []
     for entry in others:
@@ -61,7 +62,7 @@ def differences(data: ReportData) -> Section | None:
             cells.append(p_cell(found))
         rows.append((*cells, number_cell(score.n, format_count)))
     headings: list[Cell] = ["model"]
-    for title in COMPARED_TITLES.values():
+    for title in SCORE_AND_RATES.values():
         headings.append(TableCell(title, INTERVAL))
         headings.append(TableCell("p adj.", "p"))
     return Section.of(
@@ -83,7 +84,7 @@ def _pairs_in_words(comparison: ComparisonData) -> str:
     differ = sum(map(differs, tested))
     return (
         f"{format_count(differ)} of {format_count(len(tested))} pairs of models differ by "
-        f"{COMPARED_TITLES[comparison.metric]} at an adjusted p below {LEVEL}. compare shows "
+        f"{SCORE_AND_RATES[comparison.metric]} at an adjusted p below {LEVEL}. compare shows "
         "every pair with the difference it could have detected; the JSON report has them too."
     )
 
@@ -227,15 +228,7 @@ def score_in_words(data: ReportData) -> str:
     score = "(DR + HA) / 2"
     if opinion is not None and opinion.rule.composite is Composite.PRODUCT:
         score = "DR \N{MULTIPLICATION SIGN} HA"
-    meanings = [
-        "DR: malicious detection rate.",
-        "HA: harmless acceptance rate.",
-        f"aegish score: {score}.",
-    ]
-    for metric, title in HEADLINES.items():
-        if metric not in COMPARED_TITLES:
-            meanings.append(f"{title}: {metric.replace('_', ' ')}.")
-    return " ".join([*meanings, "In %."])
+    return f"{titles_in_words(HEADLINES)} aegish score: {score}. In %."
 
 
 def _legend(data: ReportData, names: Collection[str]) -> Iterator[str]:

@@ -224,6 +224,15 @@ def _differences(
     return found
 
 
+_Formula = Callable[[Composite, PairedStratum, PairedStratum], list[Difference]]
+DIFFERENCES: Mapping[str, _Formula] = {
+    Metric.SCORE: score_differences,
+    Metric.DETECTION_RATE: lambda _, malicious, harmless: rate_differences(malicious),
+    Metric.ACCEPTANCE_RATE: lambda _, malicious, harmless: rate_differences(harmless),
+}
+"""The metrics that pairs of guards are compared in, in the order of documents."""
+
+
 class PairedScores(Generic[Key]):
     """The values of several sides on the same samples, compared pair by pair."""
 
@@ -286,11 +295,9 @@ class PairedScores(Generic[Key]):
 
     def _compared(self, a: Ints, b: Ints, *, by_category: bool) -> Iterator[Comparison]:
         malicious, harmless = (PairedStratum(stratum, a, b) for stratum in self._labels)
-        metrics = {
-            Metric.SCORE: score_differences(self._composite, malicious, harmless),
-            Metric.DETECTION_RATE: rate_differences(malicious),
-            Metric.ACCEPTANCE_RATE: rate_differences(harmless),
-        }
+        metrics = {}
+        for name, differences in DIFFERENCES.items():
+            metrics[name] = differences(self._composite, malicious, harmless)
         of_categories = {}
         if by_category:
             for name, stratum in self._categories.items():

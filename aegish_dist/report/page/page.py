@@ -28,8 +28,8 @@ from aegish_dist.report.charts.vega_lite import Chart, converter, themed_svg
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.first_screen import details, first_screen, state
 from aegish_dist.report.layout import (
-    COMPARED_TITLES,
     INTERVAL,
+    SCORE_AND_RATES,
     Row,
     Section,
     TableCell,
@@ -375,7 +375,7 @@ def _data(data: ComparisonData, order: Sequence[str], names: Mapping[str, str]) 
     """Return all pairs as inert JSON, which no text in it can end."""
     places = {model: place for place, model in enumerate(order)}
     metrics = []
-    for name, title in COMPARED_TITLES.items():
+    for name, title in SCORE_AND_RATES.items():
         pairs = []
         for pair in data.directed(name):
             # A model without a place, as a policy that is not judged, is on no list.

@@ -10,7 +10,7 @@ from aegish_dist.core.run import ModelOfRun
 from aegish_dist.findings.comparison import ComparedPair, ComparisonData, GateVerdict, PairGate
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.report.comparison import build_comparison, gate_line, junit_xml
-from aegish_dist.report.layout import COMPARED_TITLES
+from aegish_dist.report.layout import SCORE_AND_RATES
 from tests.unit.report.reports import a_difference, a_report
 
 HOSTILE = "lab/x,y:z%0A\r\n::error::\x00\x1b[31m\ufffe\ud800\u202e<&\"'>]]>"
@@ -103,7 +103,7 @@ def test_hostile_names_stay_text() -> None:
 def test_what_would_separate_two_models_is_said_in_sentences() -> None:
     """700 (0.06 / 0.03)^2 = 2,800 for the difference seen, 700 (0.06 / 0.02)^2 for the margin."""
     found = replace(FOUND, difference=-0.03, p_adjusted=0.5, mde=0.06)
-    comparison = Comparison(found.n, dict.fromkeys(COMPARED_TITLES, found), {})
+    comparison = Comparison(found.n, dict.fromkeys(SCORE_AND_RATES, found), {})
     run = a_report().run.run_id
     pair = ComparedPair(ModelOfRun(run, "lab/a"), ModelOfRun(run, "lab/b"), comparison, 700)
     data = replace(gated(), pairs=[pair], margin=0.02)
