@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
-from msgspec.inspect import FloatType
+from msgspec.inspect import BoolType, DecimalType, EnumType, FloatType, IntType
 from msgspec.structs import asdict, replace
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
@@ -22,6 +22,7 @@ from aegish_dist.core.verdict import (
     STORED,
     CallError,
     Completion,
+    RecordField,
     Timing,
     Usage,
     Verdict,
@@ -47,6 +48,24 @@ def document_of(name: str) -> Any:
 def lines_of(name: str) -> list[Any]:
     """Return the JSON lines of a file of `tests/data`."""
     return [json.loads(line) for line in (DATA / name).read_text("ascii").splitlines()]
+
+
+def value_of(field: RecordField) -> Any:
+    """Return a value that a verdict line may hold: the largest number, a text of any characters."""
+    match field.kind:
+        case IntType(le=most) | FloatType(le=most):
+            return most
+        case DecimalType():
+            return Decimal("0.001457489878542510121457489879")
+        case EnumType(cls=members):
+            return list(members)[-1]
+        case BoolType():
+            return True
+    return (
+        "2026-02-05T14:56:43.396296+00:00"
+        if field.is_moment
+        else f"{field.name} \u00e4\ue000\U0001f9a0"
+    )
 
 
 class Recording(Struct, frozen=True):

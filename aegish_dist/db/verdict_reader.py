@@ -59,11 +59,8 @@ _ACTIONS = [outcome_number(each) for each in (Outcome.ALLOW, Outcome.WARN, Outco
 _END = 2**63 - 1
 
 # What is read of each field of a record; outcome and error class are in the code.
-_SQL = {
-    each.name: f"verdict.{each.column}"
-    for each in STORED
-    if each.name not in ("outcome", "error_class")
-}
+_READ = [each for each in STORED if each.name not in ("outcome", "error_class")]
+_SQL = {each.name: f"verdict.{each.column}" for each in _READ}
 _SQL["call_errors"] = fragment("failed_attempts")
 
 

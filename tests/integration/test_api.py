@@ -8,6 +8,7 @@ from pathlib import Path
 
 import aegish_dist
 from aegish_dist import api
+from aegish_dist.opinions.verdict_query import LISTED
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -87,6 +88,13 @@ def test_the_page_names_what_there_is() -> None:
     assert named | called <= set(api.__all__)
     assert len(api.__all__) <= 30
     assert all(hasattr(api, name) for name in api.__all__)
+
+
+def test_the_page_names_the_columns_of_a_frame_of_verdicts() -> None:
+    text = (ROOT / "docs/reference/api.md").read_text(encoding="utf-8")
+    table = text.partition("| Columns of `verdicts_frame`")[2].partition("\n\n")[0]
+    cells = re.findall(r"^\| (`[^|]*) \|", table, re.MULTILINE)
+    assert sorted(re.findall(r"`(\w+)`", " ".join(cells))) == sorted(LISTED)
 
 
 def test_the_package_itself_promises_its_version_alone() -> None:

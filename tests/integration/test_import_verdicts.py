@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from sqlalchemy import Engine, select, text
 from sqlalchemy.orm import Session
 
+from aegish_dist.core.verdict import FIELDS
 from aegish_dist.db import verdict_reader, verdicts
 from aegish_dist.db.missing import missing_items, open_queues
 from aegish_dist.db.runs import list_datasets, load_run, one_at_a_time
@@ -36,6 +37,7 @@ from tests.recorded import (
     export_verdicts,
     lines_of,
     read_recordings,
+    value_of,
     write_recordings,
 )
 from tests.services import wait_until
@@ -43,7 +45,10 @@ from tests.services import wait_until
 BLOCK = '{"action": "BLOCK", "reason": "writes", "confidence": 0.9}'
 ALLOW = '{"action": "ALLOW"}'
 
-EVERY_KEY: dict[str, Any] = document_of("verdict_line.json")
+EVERY_KEY: dict[str, Any] = {
+    **{field.name: value_of(field) for field in FIELDS if field.column is not None},
+    **document_of("verdict_line.json"),
+}
 """Everything a verdict line may say, each key with a value of its own."""
 
 

@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 
 from aegish_dist.core.outcome import ErrorClass, Outcome
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
-from aegish_dist.core.verdict import CallError, Completion, Timing, Verdict
+from aegish_dist.core.verdict import STORED, CallError, Completion, Timing, Verdict
 from aegish_dist.opinions.parsing import judge
 from aegish_dist.report.verdicts import TEXT_CHARS
 from tests.integration.command_line import CommandLine
@@ -45,6 +45,8 @@ def reader(aegish: CommandLine, engine: Engine) -> CommandLine:
 def test_everything_that_is_stored_is_shown(reader: CommandLine) -> None:
     document = reader.ok("verdicts show", TAR.sample_id, "--json").json
     shown = document_of("verdicts_shown.json")
+    unknown = {field.name: None for field in STORED if field.nullable}
+    shown["verdicts"] = [unknown | verdict for verdict in shown["verdicts"]]
     assert {name: document[name] for name in shown} == shown
     out = reader.ok("verdicts show", TAR.sample_id).out
     for word in (

@@ -5,6 +5,7 @@ from decimal import Decimal
 from typing import Any, cast
 
 import pytest
+from msgspec.inspect import FloatType, IntType, StrType, Type
 from msgspec.structs import replace
 from sqlalchemy import func, select
 from sqlalchemy.exc import DBAPIError, IntegrityError
@@ -12,12 +13,21 @@ from sqlalchemy.orm import Session
 
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
-from aegish_dist.core.verdict import CallError, Completion, Timing, Usage, Verdict
+from aegish_dist.core.verdict import (
+    STORED,
+    CallError,
+    Completion,
+    Timing,
+    Usage,
+    Verdict,
+    VerdictRecord,
+    names_of,
+)
 from aegish_dist.db.schema import CALL_ERRORS, VERDICTS, VerdictKey
 from aegish_dist.db.verdicts import insert_verdicts, look_up
 from tests.integration.samples import ALLOWED, BLOCKED, CURL, LS, TAR
 from tests.integration.stored_runs import answer, stored_run
-from tests.recorded import stored_recordings
+from tests.recorded import stored_recordings, value_of, verdict_of
 
 LATER = datetime(2026, 3, 1, 13, 30, 15, 123_456, UTC)
 SLOW_DOWN = CallError(1, ErrorClass.RATE_LIMIT, 429, 1.5, "slow down", LATER)
@@ -45,6 +55,13 @@ FULL = Verdict(
     created_at=LATER,
     call_errors=(SLOW_DOWN, NO_ANSWER),
 )
+OF_VERDICT = [each for each in STORED if each.part is not None]
+EVERY_COLUMN = VerdictRecord(
+    model="m",
+    command="ls",
+    target=TrueLabel.HARMLESS,
+    **{each.name: value_of(each) for each in OF_VERDICT if each.name != "error_class"},
+)
 
 
 def recorded(session: Session, verdict: Verdict) -> Verdict:
@@ -52,6 +69,11 @@ def recorded(session: Session, verdict: Verdict) -> Verdict:
     session.expire_all()
     (recording,) = stored_recordings(session, stored.run_id)
     return recording.verdict
+
+
+def test_every_column_is_kept(session: Session) -> None:
+    verdict = verdict_of(EVERY_COLUMN)
+    assert recorded(session, verdict) == verdict
 
 
 def test_items_are_found_in_one_go_and_in_order(session: Session) -> None:
@@ -165,7 +187,12 @@ def test_what_is_unknown_zero_or_empty_stays_so(session: Session, verdict: Verdi
 )
 def test_any_text_of_a_provider_survives(session: Session, text: str) -> None:
     """Hostile text is read code point by code point, from every field that may hold it."""
-    completion = Completion(text, text, StopKind.OTHER, Usage(), text, text, text, text)
+    names = [
+        each.attribute
+        for each in OF_VERDICT
+        if each.part is Completion and isinstance(each.kind, StrType)
+    ]
+    completion = Completion(**dict.fromkeys(names, text), stop_kind=StopKind.OTHER)  # type: ignore[arg-type]
     error = replace(SLOW_DOWN, message=text)
     verdict = replace(FULL, completion=completion, reason=text, call_errors=(error,))
     assert recorded(session, verdict) == verdict
@@ -182,7 +209,7 @@ def test_any_text_of_a_provider_survives(session: Session, text: str) -> None:
         *(({"completion": Completion("x", suspicion=cast(float, each))}, "bounds") for each in ("NaN", "Infinity", "-1e16")),
         ({"cost_usd": Decimal("-1E-20")}, "cost_usd"),
         ({"attempts": -1}, "attempts"),
-        *(({"completion": Completion("x", usage=Usage(**{field: -1}))}, "tokens") for field in Usage.__struct_fields__ if field != "cache_write_1h_tokens"),
+        *(({"completion": Completion("x", usage=Usage(**{field: -1}))}, "tokens") for field in names_of(Usage)),
         *(({"timing": Timing(**{field: -0.001})}, "timing") for field in Timing.__struct_fields__),
     ],
     ids=str,
@@ -193,6 +220,34 @@ def test_what_cannot_be_is_refused(
     stored = stored_run(session)
     with pytest.raises(IntegrityError, match=f"ck_verdicts_{constraint}"):
         answer(session, stored, {stored.item(TAR): replace(BLOCKED, **changes)})
+
+
+def beyond(kind: Type) -> list[float]:
+    """Return numbers out of the range of a field; times and scores have a higher one in a table."""
+    match kind:
+        case IntType(ge=int(least), le=int(most)):
+            return [least - 1, most + 1]
+        case FloatType(ge=int(least)):
+            return [least - 1.0]
+    return []
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        (field.name, number)
+        for field in OF_VERDICT
+        if field.name != "parser_version"  # of ours alone
+        for number in beyond(field.kind)
+    ],
+)
+def test_a_number_beyond_the_range_of_its_field_is_refused(
+    session: Session, name: str, number: float
+) -> None:
+    stored = stored_run(session)
+    verdict = verdict_of(replace(EVERY_COLUMN, **{name: number}))
+    with pytest.raises(DBAPIError, match=r"ck_verdicts_|out of range"):
+        answer(session, stored, {stored.item(TAR): verdict})
 
 
 @pytest.mark.parametrize(

@@ -4,18 +4,22 @@ import tempfile
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.inspect import DecimalType, EnumType, FloatType, IntType, StrType
 from msgspec.structs import replace
 
 from aegish_dist.core.outcome import ErrorClass, Outcome, StopKind
 from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.verdict import (
+    OPINIONS,
     STORED,
     CallError,
     Completion,
+    RecordField,
     Timing,
     Usage,
     Verdict,
@@ -27,21 +31,44 @@ from tests.recorded import Recording, read_recordings, verdict_of, write_recordi
 
 STORABLE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 LABELS = STORABLE.map(lambda text: text[:200]).filter(lambda text: bool(text.strip()))
-COUNT = st.none() | st.integers(0, 2**63 - 1)
-MS = st.none() | st.floats(0, 1e12)
 MOMENT = st.datetimes(timezones=st.just(UTC))
-COST = st.none() | st.decimals(0, 1000, allow_nan=False, places=30) | st.just(Decimal("0.10"))
+COST = st.decimals(0, 1000, allow_nan=False, places=30) | st.just(Decimal("0.10"))
+MS = st.none() | st.floats(0, 1e12)
+
+
+def values_of(field: RecordField) -> st.SearchStrategy[Any]:
+    """Return what an attribute of a verdict may be, by the field of the record that keeps it."""
+    values: st.SearchStrategy[Any]
+    match field.kind:
+        case IntType(ge=least, le=most):
+            values = st.integers(least, most)
+        case FloatType(ge=least, le=most):
+            values = st.floats(least, most)
+        case EnumType(cls=members):
+            values = st.sampled_from(members)
+        case DecimalType():
+            values = COST
+        case StrType(max_length=None):
+            values = MOMENT if field.is_moment else STORABLE
+        case _:
+            values = LABELS
+    return st.none() | values if field.nullable else values
+
+
+def attributes_of(part: type, *but: str) -> dict[str, st.SearchStrategy[Any]]:
+    return {
+        field.attribute: values_of(field)
+        for field in STORED
+        if field.part is part and field.name not in but
+    }
+
 
 COMPLETIONS = st.builds(
     lambda stop, **fields: Completion(stop_reason=stop[0], stop_kind=stop[1], **fields),
     stop=st.just((None, None)) | st.tuples(STORABLE, st.sampled_from(StopKind)),
     text=st.none() | STORABLE | STORABLE.map(lambda text: f'{{"action": "warn"}} {text}'),
-    usage=st.builds(Usage, COUNT, COUNT, COUNT, COUNT, COUNT),
-    refusal=st.none() | STORABLE,
-    model=st.none() | STORABLE,
-    upstream=st.none() | STORABLE,
-    request_id=st.none() | STORABLE,
-    suspicion=st.none() | st.floats(-1e15, 1e15),
+    usage=st.builds(Usage, **attributes_of(Usage)),
+    **attributes_of(Completion, "completion", "stop_reason", "stop_kind"),
 )
 FAILURES = st.sampled_from(ErrorClass).map(
     lambda each: Verdict(
@@ -60,11 +87,8 @@ CALL_ERRORS = st.builds(
 VERDICTS = st.builds(
     replace,
     COMPLETIONS.map(judge) | FAILURES,
-    cost_usd=COST,
-    timing=st.builds(Timing, MS, MS, MS, MS, MS),
-    attempts=st.integers(0, 2**15 - 1),
-    worker=st.none() | LABELS,
-    created_at=st.none() | MOMENT,
+    timing=st.builds(Timing, **attributes_of(Timing)),
+    **attributes_of(Verdict, "error_class", *OPINIONS),
     call_errors=st.lists(CALL_ERRORS, max_size=2).map(tuple),
 )
 SAMPLES = st.builds(
