@@ -167,14 +167,15 @@ class CalibrationData(Struct, frozen=True):
     @property
     def alike(self) -> Sequence[str]:
         """The ranked guards that as they stand are not shown to be worse than the leader."""
-        if self.leader is None:
+        leader = self.leader
+        if leader is None:
             return []
         ranked = {model.model for model in self.ranked}
         others: list[str] = []
         for pair in self.pairs:
             guards = {pair.a, pair.b}
-            if self.leader.model in guards and _p(pair.aegish_score) >= LEVEL:
-                others += guards - {self.leader.model}
+            if leader.model in guards and _p(pair.aegish_score) >= LEVEL:
+                others += guards - {leader.model}
         return [guard for guard in others if guard in ranked]
 
     def commands_to_show(self, guard: str) -> int | None:

@@ -190,11 +190,12 @@ def _left_out(data: CalibrationData, names: Mapping[str, str]) -> Iterator[Fact]
             unfitted.setdefault(model.fitted.problem, []).append(names[model.model])
     for problem, guards in unfitted.items():
         yield Fact("Not fitted", f"{listed(guards)}: {problem}.")
+    ranked = {model.model for model in data.ranked}
     few = []
     for model in data.models:
         # Baselines and policies are not ranked whatever they have scored.
         is_guard = not (is_baseline(model.model) or model.model.startswith(POLICY_PREFIX))
-        if is_guard and model not in data.ranked:
+        if is_guard and model.model not in ranked:
             scored = model.malicious + model.harmless
             few.append(f"{names[model.model]} with {scored} of {sum(data.asked)} scored")
     if few:
@@ -208,9 +209,9 @@ def _leaders(data: CalibrationData, names: Mapping[str, str]) -> Iterator[Fact]:
         yield Fact("As it stands", "No guard takes part that is no baseline and no policy.")
         return
     text = f"{names[leader.model]} has the best score: {with_interval(leader.aegish_score)}."
-    if data.alike:
-        alike = listed([names[guard] for guard in data.alike])
-        text += f" {alike} cannot be distinguished from it."
+    alike = [names[guard] for guard in data.alike]
+    if alike:
+        text += f" {listed(alike)} cannot be distinguished from it."
     yield Fact("As it stands", text)
     yield threshold
 
