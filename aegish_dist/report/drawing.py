@@ -48,6 +48,9 @@ def fold(text: str, width: int) -> list[str]:
 
     Words are only broken where one alone is too wide.
     """
+    if cell_width(text) <= width:
+        line = text.strip()
+        return [line] if line else []
     by_words = filled(_WORDS.findall(text), width)
     parts = _PARTS.findall(text)
     if _longest(parts) > width:
@@ -257,7 +260,7 @@ def _cells(row: Sequence[TableCell], block: Block, *, heading: bool = False) -> 
     for column, width in zip(block.columns, block.widths, strict=True):
         cell = row[column]
         texts = fold(_first_line(cell), width) or [""]
-        details = fold(printable(cell.detail), width)
+        details = fold(printable(cell.detail), width) if cell.detail else []
         dim = _DIM
         if cell.mark:
             sign, style = _SIGNS[cell.mark]
