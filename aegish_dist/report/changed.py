@@ -131,8 +131,8 @@ def comparison_json(data: ComparisonData, commands_of: CommandsOf) -> Iterator[s
     yield printable_json(document).removesuffix("\n}") + ',\n  "pairs": ['
     before = ""
     for pair, numbers in zip(data.pairs, pairs, strict=True):
-        text = printable_json(numbers).removesuffix("\n}")
-        yield f'{before}\n{indent(text, "    ")},\n      "changed": '
+        text = printable_json(numbers).removesuffix("\n}").replace("\n", "\n    ")
+        yield f'{before}\n    {text},\n      "changed": '
         yield from changed_json(pair, commands_of)
         yield "\n    }"
         before = ","
