@@ -119,14 +119,14 @@ _FLOATS = {
     name: f"coalesce(verdict.{name}::float8, 'NaN')"
     for name in ("confidence", "suspicion", "cost_usd", "service_ms")
 }
-_BEFORE_ROWS, _AFTER_ROWS = 19, 2  # bytes of COPY's signature and flags, and of its end
+_BEFORE_ROWS = 19  # bytes of COPY's signature and flags; behind the rows come fewer than of a row
 _ITEM = {"sample_key": ">i8", "epoch": ">i2", "code": ">i2"}
 
 
 def read_rows(
     models: PerModel, model: str, numbers: Mapping[str, str], width: str
-) -> NDArray[np.void]:
-    """Read the verdicts of a model that count: their items, codes and some numbers.
+) -> Iterator[NDArray[np.void]]:
+    """Yield the verdicts of a model that count, some at a time: items, codes and some numbers.
 
     Args:
         numbers: SQL of each number by its name; none may be null.
@@ -134,16 +134,17 @@ def read_rows(
     """
     known = ", ".join(numbers.values())
     rows = statement("read_columns_of_guard", numbers=known, counts=models.counts).text
-    data = copied(
-        models.session,
-        f"COPY ({rows}) TO STDOUT (FORMAT binary)",
-        {"model": models.keys[model]},
-    )
     # COPY writes the number of the fields of a row, then each field behind its length.
     fields = [("fields", ">i2")]
     for name, type_of_field in (_ITEM | dict.fromkeys(numbers, width)).items():
         fields += [(f"length of {name}", ">i4"), (name, type_of_field)]
-    return np.frombuffer(memoryview(data)[_BEFORE_ROWS:-_AFTER_ROWS], np.dtype(fields))
+    row_type = np.dtype(fields)
+    copy = f"COPY ({rows}) TO STDOUT (FORMAT binary)"
+    before = _BEFORE_ROWS
+    for block in copied(models.session, copy, {"model": models.keys[model]}):
+        read = np.frombuffer(block, row_type, (len(block) - before) // row_type.itemsize, before)
+        before = 0
+        yield read
 
 
 _FINDING_OF_CODE = np.full(max(CODES) + 1, NO_VERDICT, np.int8)
@@ -152,20 +153,18 @@ _FINDING_OF_CODE[list(CODES)] = [FINDINGS.index(finding_of(code)) for code in CO
 
 def read_guard(models: PerModel, model: str, samples: StoredSamples) -> GuardColumns:
     """Read what one model answered, about the samples that count."""
-    read = read_rows(models, model, _FLOATS, ">f8")
     epochs = models.run.epochs
-    with reading(models.run.run_id):  # a verdict may be about no item of the run
-        item = items_of(read, samples.keys, samples.places, epochs)
-        finding = _FINDING_OF_CODE[read["code"]]
-    counts = item >= 0
     shape = (len(samples.counted), epochs)
     findings = np.full(shape, NO_VERDICT, np.int8)
-    findings.flat[item[counts]] = finding[counts]
-    columns = []
-    for name in _FLOATS:
-        column = np.full(shape, np.nan)
-        column.flat[item[counts]] = read[name][counts]
-        columns.append(column)
+    columns = [np.full(shape, np.nan) for _ in _FLOATS]
+    for read in read_rows(models, model, _FLOATS, ">f8"):
+        with reading(models.run.run_id):  # a verdict may be about no item of the run
+            item = items_of(read, samples.keys, samples.places, epochs)
+            finding = _FINDING_OF_CODE[read["code"]]
+        counts = item >= 0
+        findings.flat[item[counts]] = finding[counts]
+        for name, column in zip(_FLOATS, columns, strict=True):
+            column.flat[item[counts]] = read[name][counts]
     return GuardColumns(findings, *columns)
 
 
@@ -277,16 +276,16 @@ def read_grid(
     of_run = PerModel.of(session, run)
     prepare_counting(session)
     for place, model in enumerate(models):
-        read = read_rows(of_run, model, _EXPRESSIONS, ">i8")
-        code = read["code"]
-        with reading(run.run_id):  # a verdict may be about no item of the run
-            item = items_of(read, keys[by_key], by_key, run.epochs)
-        command = item // run.epochs
-        correct = correct_by_code[harmless[command], code]
-        judged = {name: of_code[code] for name, of_code in places.items()}
-        judged["correct"] = np.where(excluded[command], UNKNOWN, correct)
-        for name, column in numbers.items():
-            column[place].flat[item] = judged[name] if name in judged else read[name]
+        for read in read_rows(of_run, model, _EXPRESSIONS, ">i8"):
+            code = read["code"]
+            with reading(run.run_id):  # a verdict may be about no item of the run
+                item = items_of(read, keys[by_key], by_key, run.epochs)
+            command = item // run.epochs
+            correct = correct_by_code[harmless[command], code]
+            judged = {name: of_code[code] for name, of_code in places.items()}
+            judged["correct"] = np.where(excluded[command], UNKNOWN, correct)
+            for name, column in numbers.items():
+                column[place].flat[item] = judged[name] if name in judged else read[name]
     return GridNumbers(commands, numbers)
 
 
@@ -359,10 +358,13 @@ def _texts(first: int, verdicts: Sequence[tuple[int, Row[Any]]]) -> GridTexts:
             message = mask_key_shapes(attempt.pop("message"))
             attempts.append(GridAttempt(cell, message=message, **attempt))
     by_cell = dict(sorted(verdicts, key=itemgetter(0)))
+    # By their places in a row, which are found ten times as fast as their names.
+    fields = next((row._fields for row in by_cell.values()), TEXTS)
+    places = {name: fields.index(name) for name in TEXTS}
     return GridTexts(
         first,
         cells=list(by_cell),
-        columns={name: [getattr(row, name) for row in by_cell.values()] for name in TEXTS},
+        columns={name: [row[at] for row in by_cell.values()] for name, at in places.items()},
         lengths={cell: row.length for cell, row in by_cell.items() if row.length is not None},
         attempts=attempts,
     )

@@ -417,7 +417,7 @@ def export(
         model = {"model": spec.id, "simulated": spec.simulated, "key": keys[spec.id]}
         for part in ranges:
             values = model | {"dataset_name": part.dataset} | part.bounds() | opinions
-            yield bytes(copied(session, rows, values))
+            yield b"".join(copied(session, rows, values))
 
 
 def _export_sql(judged: str, *, as_csv: bool) -> str:
