@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -41,29 +42,43 @@ def _beta_fractions(x: Floats, a: Floats, b: Floats) -> Floats:
     return fractions
 
 
-def t_two_sided_each(t: Floats, df: Floats) -> Floats:
-    """Return `t_two_sided` of each t."""
+def t_two_sided_each(t: Floats, df: Floats, errors: Floats | None = None) -> Floats:
+    """Return `t_two_sided` of each t.
+
+    Args:
+        errors: The `beta_errors` of `df`, where they are known.
+    """
+    errors = beta_errors(df) if errors is None else errors
     # Beyond these bounds the square of t is no number any more; the tails are 1 and 0 there.
-    return _tails(np.clip(np.abs(t), 1e-150, 1e150), df)[0]
+    return _tails(np.clip(np.abs(t), 1e-150, 1e150), df, errors)[0]
 
 
-def _tails(t: Floats, df: Floats) -> tuple[Floats, Floats]:
-    """Return the probability of both tails, and the front of its beta function."""
+def beta_errors(df: Floats) -> Floats:
+    """Return the errors of Stirling's formula in B(df / 2, 1 / 2)."""
+    errors: Floats = _stirling_errors((df + 1) / 2) - _stirling_errors(df / 2)
+    return errors - stirling_error(0.5)
+
+
+def _tails(t: Floats, df: Floats, errors: Floats) -> tuple[Floats, Floats]:
+    """Return the probability of both tails, and the front of its beta function.
+
+    Args:
+        errors: The `beta_errors` of `df`.
+    """
     whole = df + t * t
     x, y = df / whole, t * t / whole
     mirrored = x > (df / 2 + 1) / (df / 2 + 2.5)
     half = np.full_like(df, 0.5)
     p = np.where(mirrored, y, x)
     a, b = np.where(mirrored, (half, df / 2), (df / 2, half))
-    front = _t_front(x, y, df)
+    front = _t_front(x, y, df, errors)
     tail = front * _beta_fractions(p, a, b) / a
     return np.where(mirrored, 1 - tail, tail), front
 
 
-def _t_front(x: Floats, y: Floats, df: Floats) -> Floats:
+def _t_front(x: Floats, y: Floats, df: Floats, errors: Floats) -> Floats:
     """Return `_beta_front` of x and y with the parameters df / 2 and 1 / 2."""
     n = (df + 1) / 2
-    errors = _stirling_errors(n) - _stirling_errors(df / 2) - stirling_error(0.5)
     exponent = errors - _deviances(df / 2, n * x) - _deviances(np.full_like(df, 0.5), n * y)
     front: Floats = np.sqrt(df / (8 * math.pi * n)) * _exp(exponent)
     return front
@@ -86,21 +101,26 @@ def _deviances(a: Floats, mean: Floats) -> Floats:
     return deviances
 
 
-def t_quantile_each(p: float, df: Floats) -> Floats:
-    """Return `t_quantile` at p > 0.5 for each number of degrees of freedom."""
+def t_quantile_each(p: float, df: Floats, errors: Floats | None = None) -> Floats:
+    """Return `t_quantile` at p > 0.5 for each number of degrees of freedom.
+
+    Args:
+        errors: The `beta_errors` of `df`, where they are known.
+    """
+    errors = beta_errors(df) if errors is None else errors
     quantiles = np.array([t_quantile(p, each) if each <= 2 else 0.0 for each in df.tolist()])
     large = df > 2
     if large.any():
-        quantiles[large] = _t_each_by_newton(1 - p, df[large])
+        quantiles[large] = _t_each_by_newton(1 - p, df[large], errors[large])
     return quantiles
 
 
-def _t_each_by_newton(tail: float, df: Floats) -> Floats:
+def _t_each_by_newton(tail: float, df: Floats, errors: Floats) -> Floats:
     z = -NormalDist().inv_cdf(tail)
     t = z + (z**3 + z) / (4 * df) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * df**2)
     moving = np.ones(len(df), bool)
     for _ in range(30):
-        both, front = _tails(t[moving], df[moving])
+        both, front = _tails(t[moving], df[moving], errors[moving])
         step = (both / 2 - tail) * t[moving] / front
         t[moving] += step
         moving[moving] = np.abs(step) >= 1e-9 * t[moving]
@@ -110,9 +130,22 @@ def _t_each_by_newton(tail: float, df: Floats) -> Floats:
 
 
 def fsum_rows(values: Floats) -> Floats:
-    """Return the sum of each row, rounded once."""
-    # Row by row: millions of values take four times as much memory as Python's numbers.
-    return np.array([math.fsum(row.tolist()) for row in values])
+    """Return the sum of each row, rounded once.
+
+    Values are cut into parts that add up without rounding in any order, as for the reproducible
+    sums of Demmel & Nguyen 2013, ARITH 21:163. Only the sums of these parts are added one by one.
+    """
+    sums_of_parts = [[0.0] * len(values)]
+    rest = values
+    while rest.any():
+        most = np.abs(rest).sum(axis=1).max()
+        if not 1e-250 < most < 1e250:  # NaN, or too large or too small to be cut
+            return np.array([math.fsum(row.tolist()) for row in values])
+        unit = np.ldexp(1.0, np.frexp(most)[1] - 52)
+        part = np.rint(rest / unit) * unit
+        sums_of_parts.append(part.sum(axis=1).tolist())
+        rest = rest - part
+    return np.array([math.fsum(sums) for sums in zip(*sums_of_parts, strict=True)])
 
 
 def sums_by_place(place: Ints, parts: Floats) -> Floats:
@@ -124,6 +157,12 @@ def sums_by_place(place: Ints, parts: Floats) -> Floats:
 def or_none(value: float) -> float | None:
     """Return a number of an array; None for NaN, which stands for undefined there."""
     return None if math.isnan(value) else float(value)
+
+
+def numbers_or_none(column: Floats | Ints) -> list[Any]:
+    """Return the numbers of an array; None for NaN."""
+    numbers: list[Any] = np.where(np.isnan(column), None, column).tolist()  # type: ignore[call-overload]
+    return numbers
 
 
 class ClusterSums(Struct, frozen=True, eq=False, dict=True):
@@ -233,14 +272,15 @@ def _degrees_of_freedom(strata: Sequence[ClusterSums], cluster: Ints, undefined:
     columns = [np.searchsorted(cluster, stratum.cluster) for stratum in strata]
     known: dict[bytes, float] = {}  # pairs of a comparison often have clusters of the same sizes
     df = np.ones(len(undefined))
+    parts = [np.column_stack([stratum.samples, stratum.weight]) for stratum in strata]
+    shapes = np.hstack(parts)
     for row in np.flatnonzero(~undefined).tolist():
-        shapes = [(stratum.samples[row], stratum.weight[row]) for stratum in strata]
-        key = b"".join(samples.tobytes() + weight.tobytes() for samples, weight in shapes)
+        key = shapes[row].tobytes()
         if key not in known:
             samples_of_cluster = np.zeros((len(strata), len(cluster)))
-            for place, (samples, _) in enumerate(shapes):
-                samples_of_cluster[place, columns[place]] = samples
-            weights = np.array([weight for _, weight in shapes])
+            for place, stratum in enumerate(strata):
+                samples_of_cluster[place, columns[place]] = stratum.samples[row]
+            weights = np.array([stratum.weight[row] for stratum in strata])
             known[key] = _satterthwaite(samples_of_cluster, weights)
         df[row] = known[key]
     return df
@@ -321,16 +361,17 @@ def paired_test(
     df = np.where(variance.reduced > 0, np.minimum(_MOST_DF, inflated), _MOST_DF)
     squares = squares + added
     squares = np.where(variance.defined, squares, 1.0)
-    t = t_quantile_each(1 - LEVEL / 2, df)
+    errors = beta_errors(df)
+    t = t_quantile_each(1 - LEVEL / 2, df, errors)
     slope_down = np.maximum(0.0, cubes - variance.third) / squares
     slope_up = np.maximum(0.0, cubes + variance.third) / squares
     low = np.maximum(-1.0, difference - _reach(t, squares, slope_down))
     high = np.minimum(1.0, difference + _reach(t, squares, slope_up))
     slope = np.where(difference > 0, slope_down, slope_up)
-    p = t_two_sided_each(difference / np.sqrt(squares + slope * np.abs(difference)), df)
+    p = t_two_sided_each(difference / np.sqrt(squares + slope * np.abs(difference)), df, errors)
     least = np.where(discordant > 0, np.ldexp(1.0, 1 - discordant), 1.0)
     too_few = least >= LEVEL
-    quantiles = t + t_quantile_each(_POWER, df)
+    quantiles = t + t_quantile_each(_POWER, df, errors)
     columns = (
         np.sqrt(variance.sandwich + added),
         np.where(too_few, np.minimum(low, 0.0), low),

@@ -24,7 +24,7 @@ from aegish_dist.statistics.inference import (
     clusters_of_any,
     fsum_rows,
     mcnemar,
-    or_none,
+    numbers_or_none,
     paired_test,
 )
 
@@ -199,28 +199,29 @@ def _differences(
     samples = np.stack([stratum.samples for stratum in paired]).sum(axis=0)
     a_only = np.stack([stratum.discordant[0] for stratum in paired]).sum(axis=0)
     b_only = np.stack([stratum.discordant[1] for stratum in paired]).sum(axis=0)
-    stderr = np.sqrt(independent)
+    columns: dict[str, Floats | Ints] = {
+        "a": a,
+        "b": b,
+        "difference": b - a,
+        "stderr": np.sqrt(independent),
+        "stderr_clustered": tested.stderr_clustered,
+        "ci_low": tested.ci_low,
+        "ci_high": tested.ci_high,
+        "p_value": tested.p_value,
+        "n": samples,
+        "clusters": variance.clusters,
+        "mde": tested.mde,
+        "a_only": a_only,
+        "b_only": b_only,
+    }
+    # As lists: to take single numbers from arrays would take most of the time.
+    rows = zip(*(numbers_or_none(column) for column in columns.values()), strict=True)
     found = []
-    for pair, is_known in enumerate(known.tolist()):
-        if not is_known:
-            found.append(Difference(n=int(samples[pair])))
-            continue
-        difference = Difference(
-            a=float(a[pair]),
-            b=float(b[pair]),
-            difference=float(b[pair] - a[pair]),
-            stderr=or_none(stderr[pair]),
-            stderr_clustered=or_none(tested.stderr_clustered[pair]),
-            ci_low=or_none(tested.ci_low[pair]),
-            ci_high=or_none(tested.ci_high[pair]),
-            p_value=or_none(tested.p_value[pair]),
-            n=int(samples[pair]),
-            clusters=int(variance.clusters[pair]),
-            mde=or_none(tested.mde[pair]),
-            a_only=int(a_only[pair]),
-            b_only=int(b_only[pair]),
-        )
-        found.append(difference)
+    for row, is_known, n in zip(rows, known.tolist(), samples.tolist(), strict=True):
+        if is_known:
+            found.append(Difference(**dict(zip(columns, row, strict=True))))
+        else:
+            found.append(Difference(n=n))
     return found
 
 

@@ -11,6 +11,7 @@ between a guard as it stands, a threshold and a system is made in the same way, 
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, combinations, permutations
@@ -35,6 +36,7 @@ from aegish_dist.opinions.policy import (
     When,
 )
 from aegish_dist.opinions.scoring import ACTIONS, DEFAULT_RULE, Composite, ScoringRule
+from aegish_dist.statistics.inference import fsum_rows
 from aegish_dist.statistics.thresholds import Fit, FoldedDecisions, halfway
 
 CUTS = 24  # thresholds of each guard of a pair, evenly by rank
@@ -169,12 +171,19 @@ class _Data:
         """Return the cost of 10,000 actions, and the least latency that 95 % do not exceed."""
         p = self.needs.prevalence
         weights = p / self.dangerous, (1 - p) / self.harmless
-        every = np.sort(latency)
-        mean, share = 0.0, np.zeros(len(every))
+        mean = 0.0
+        latencies = []
         for own, weight in zip(self.labels, weights, strict=True):
-            mean += weight * math.fsum(cost[own])
-            share += weight * np.searchsorted(np.sort(latency[own]), every, "right")
-        enough = np.searchsorted(share, 0.95 - 1e-9)
+            [sum_of_label] = fsum_rows(cost[None, own])
+            mean += weight * float(sum_of_label)
+            latencies.append(latency[own])
+
+        def share_within(limit: float) -> float:
+            dangerous, harmless = (np.count_nonzero(each <= limit) for each in latencies)
+            return float(weights[0] * dangerous + weights[1] * harmless)
+
+        every = np.sort(latency)
+        enough = bisect_left(every, 0.95 - 1e-9, key=share_within)
         return 10_000 * mean, float(every[enough])
 
     def candidate(self, point: _Point, stages: _Stages) -> Candidate:
