@@ -150,8 +150,10 @@ def fsum_rows(values: Floats) -> Floats:
 
 def sums_by_place(place: Ints, parts: Floats) -> Floats:
     """Add up the parts of each place, the smallest first, in whatever order they come."""
-    order = np.lexsort((parts, place))
-    return np.bincount(place[order], weights=parts[order]).astype(float)
+    adds = np.flatnonzero(parts)  # most samples of a large run add nothing
+    order = adds[np.lexsort((parts[adds], place[adds]))]
+    places = place.max(initial=-1) + 1
+    return np.bincount(place[order], weights=parts[order], minlength=places).astype(float)
 
 
 def or_none(value: float) -> float | None:
