@@ -113,7 +113,9 @@ class _Postgres:
     def database(self, template: str = "migrated") -> Iterator[str]:
         """Yield the URL of a copy of a database, by default of a migrated one without rows."""
         name = f"test_{next(self._numbers)}"
-        self._run(f"CREATE DATABASE {name} TEMPLATE {template} OWNER aegish")
+        # By files, a copy takes a tenth of the time that it takes by the log.
+        copied = f"CREATE DATABASE {name} TEMPLATE {template} OWNER aegish STRATEGY file_copy"
+        self._run(copied)
         yield self._named(name)
         self._run(f"DROP DATABASE {name} WITH (FORCE)")
 
