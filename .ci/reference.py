@@ -213,7 +213,7 @@ def command_pages() -> Iterator[tuple[str, str]]:
     yield "commands/README.md", index
 
 
-def setting_rows() -> Iterator[tuple[str, str, str, str]]:
+def setting_lines() -> Iterator[str]:
     hints = typing.get_type_hints(Settings, include_extras=True)
     for field in msgspec.structs.fields(Settings):
         meaning, default = MEANINGS[field.name]
@@ -228,13 +228,11 @@ def setting_rows() -> Iterator[tuple[str, str, str, str]]:
         for part in parts:
             if typing.get_origin(part) is typing.Literal:
                 values = [", ".join(f"`{each}`" for each in typing.get_args(part))]
-        shown = default or f"`{field.default:g}`" if isinstance(field.default, float) else default
-        yield (
-            f"`{PREFIX}{field.name.upper()}`",
-            meaning,
-            shown or f"`{field.default}`",
-            ", ".join(values) or "any",
-        )
+        if isinstance(field.default, float):
+            default = default or f"`{field.default:g}`"
+        default = default or f"`{field.default}`"
+        allowed = f" ({', '.join(values)})" if values else ""
+        yield f"- `{PREFIX}{field.name.upper()}`: {meaning}{allowed}. Default: {default}."
 
 
 def configuration() -> str:
@@ -251,7 +249,7 @@ def configuration() -> str:
     ]
     return CONFIGURATION.format(
         local="\n".join(local),
-        settings=table(("variable", "meaning", "default", "values"), setting_rows()).strip(),
+        settings="\n".join(setting_lines()),
         keys=table(("models", "key"), keys).strip(),
     )
 
