@@ -166,7 +166,7 @@ def help_page(
 ) -> None:
     """Write what `--help` says of a command and of the commands below it."""
     context = click.Context(command, info_name=name, parent=parent)
-    text.write(f"{'#' * text.depth} {context.command_path}\n\n")
+    text.write(f"{'#' * text.depth} {context.command_path.partition(' ')[2]}\n\n")
     command.format_help_text(context, text)
     lines = list(getattr(command, "examples", ()))
     pieces = command.collect_usage_pieces(context)
