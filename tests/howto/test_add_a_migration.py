@@ -8,14 +8,15 @@ from sqlalchemy.exc import IntegrityError
 
 from aegish_dist.db import schema
 from aegish_dist.db.engine import transaction
-from tests.howto.walkthrough import Walkthrough
+from tests.howto.walkthrough import NEXT_REVISION, Walkthrough
 from tests.integration.stored_runs import stored_run
 from tests.services import opened
 
 pytestmark = pytest.mark.long
 PAGE = "add-a-migration.md"
 
-MIGRATION = "aegish_dist/db/migrations/versions/0005_note_of_a_run.py"
+MIGRATION = f"aegish_dist/db/migrations/versions/{NEXT_REVISION}_note_of_a_run.py"
+BEFORE = schema.head()
 
 
 @pytest.fixture
@@ -39,19 +40,23 @@ def test_one_module_and_one_mapping_are_touched(walkthrough: Walkthrough) -> Non
     assert walkthrough.edited == {"aegish_dist/db/schema.py", "docs/reference/data-model.md"}
 
 
+def test_the_migrations_are_tested(walkthrough: Walkthrough) -> None:
+    walkthrough.test("tests/migrations", "tests/integration/test_data_model.py")
+
+
 def test_up_and_down(walkthrough: Walkthrough, before: Engine, unmigrated_url: str) -> None:
     with transaction(before) as session:
         stored_run(session, run_id="0before")
     note = text("SELECT note FROM runs WHERE id = '0before'")
-    assert db(walkthrough, unmigrated_url, "upgrade") == "0004 -> 0005"
+    assert db(walkthrough, unmigrated_url, "upgrade") == f"{BEFORE} -> {NEXT_REVISION}"
     assert db(walkthrough, unmigrated_url, "check") == ""
     with transaction(before) as session:
         assert session.scalar(note) == ""
-    alembic(walkthrough, unmigrated_url, "downgrade", "0004")
+    alembic(walkthrough, unmigrated_url, "downgrade", BEFORE)
     assert schema.drift(before) == []
-    assert schema.current(before) == "0004"
+    assert schema.current(before) == BEFORE
     alembic(walkthrough, unmigrated_url, "upgrade", "head")
-    assert db(walkthrough, unmigrated_url, "current") == "0005"
+    assert db(walkthrough, unmigrated_url, "current") == NEXT_REVISION
     with transaction(before) as session:
         assert session.scalar(text("SELECT name FROM runs WHERE id = '0before'")) == "a name"
 

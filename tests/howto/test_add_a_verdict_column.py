@@ -1,19 +1,25 @@
 """`docs/guides/add-a-verdict-column.md`: one more fact of a verdict, followed step by step."""
 
 import json
+import re
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.howto.walkthrough import Walkthrough
+from tests.howto.walkthrough import NEXT_REVISION, ROOT, Walkthrough
 
 pytestmark = pytest.mark.long
 PAGE = "add-a-verdict-column.md"
 
 RECORD = "aegish_dist/core/verdict.py"
-MIGRATION = "aegish_dist/db/migrations/versions/0005_hourly_cache_tokens.py"
+MIGRATION = f"aegish_dist/db/migrations/versions/{NEXT_REVISION}_hourly_cache_tokens.py"
+SHOWN = {
+    "aegish_dist/report/verdicts.py",
+    "docs/reference/data-model.md",
+    "docs/reference/files.md",
+}
 KEY = "cache_write_1h_tokens"
 LINE = {"model": "m", "command": "ls", "target": "harmless", "completion": ""}
 WORKER = """if True:
@@ -35,9 +41,15 @@ WORKER = """if True:
 """
 
 
-def test_a_field_and_a_migration_are_enough(walkthrough: Walkthrough) -> None:
-    assert (walkthrough.created, walkthrough.edited) == ({MIGRATION}, {RECORD})
+def test_a_field_a_migration_and_its_words_are_enough(walkthrough: Walkthrough) -> None:
+    assert (walkthrough.created, walkthrough.edited) == ({MIGRATION}, {RECORD, *SHOWN})
     assert "Success" in walkthrough.run("-m", "mypy", RECORD, MIGRATION, timeout_s=300)
+
+
+def test_the_tests_that_the_page_names_pass(walkthrough: Walkthrough) -> None:
+    page = (ROOT / "docs/guides" / PAGE).read_text(encoding="utf-8")
+    for paths in re.findall(r"^pytest (.+)$", page, re.MULTILINE):
+        walkthrough.test(*paths.split())
 
 
 def test_the_column_goes_everywhere(

@@ -6,7 +6,8 @@ A page holds its code in fenced blocks whose info string names a file:
 - ```` ```diff edit=PATH ```` changes it: lines that begin with a space or `-` must stand in it
   together exactly once, and become those that begin with a space or `+`.
 
-Every other block is for the reader alone.
+Every other block is for the reader alone. A migration of a page follows the last one of the tree,
+whatever numbers the page gives both.
 """
 
 import json
@@ -19,6 +20,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from aegish_dist.db import schema
+
 ROOT = Path(__file__).parents[2]
 PARTS = (
     *("aegish_dist", "workers", "tests", "benchmarks", "docs", "deploy"),
@@ -26,6 +29,10 @@ PARTS = (
 )
 
 _BLOCK = re.compile(r"^```\w+ (new|edit)=(\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+_REVISIONS = re.compile(r'^revision = "(\d{4})"\ndown_revision = "(\d{4})"$', re.MULTILINE)
+NEXT_REVISION = f"{int(schema.head()) + 1:04}"
+"""Of a migration that a page adds."""
 
 
 class Walkthrough:
@@ -46,7 +53,8 @@ class Walkthrough:
                 shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy(source, folder / part)
-        blocks = _BLOCK.findall((ROOT / "docs/guides" / page).read_text(encoding="utf-8"))
+        text = _numbered((ROOT / "docs/guides" / page).read_text(encoding="utf-8"))
+        blocks = _BLOCK.findall(text)
         assert blocks, f"{page} has no block that names a file"
         for verb, path, body in blocks:
             self._create(path, body) if verb == "new" else self._edit(path, body)
@@ -100,6 +108,15 @@ class Walkthrough:
         target.write_text(text.replace(before, _side(body, "+")), encoding="utf-8")
         if path not in self.created:
             self.edited.add(path)
+
+
+def _numbered(page: str) -> str:
+    """Return a page with the number of its migration, and the one before, as the tree has them."""
+    found = _REVISIONS.search(page)
+    if found is None:
+        return page
+    number, before = found.groups()
+    return page.replace(number, NEXT_REVISION).replace(before, schema.head())
 
 
 def _side(body: str, sign: str) -> str:
