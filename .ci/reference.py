@@ -7,7 +7,7 @@ its `--help`. Defaults and ranges of settings are those of `Settings`, keys thos
 import re
 import typing
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -82,18 +82,16 @@ Keys are needed where workers run; a command without servers runs its worker its
 
 {keys}
 
-`OPENAI_BASE_URL` sends `openai/...` to another endpoint. {local}
+`OPENAI_BASE_URL` sends `openai/...` to another endpoint. Without a key: {local}.
 Other addresses, keys and prices go into [a catalog of your own](../guides/add-a-provider.md), laid
 over the packaged one. The header of `aegish_dist/models/catalog.toml` explains its keys.
 
 ## Of other programs
 
-| variable | effect |
-|---|---|
-| `NO_COLOR` | no colours |
-| `CI`, `TERM=dumb` | progress as lines, no live view |
-| `HTTP_PROXY`, `HTTPS_PROXY`, `NO_PROXY` | the way to providers |
-| `OTEL_...` | where [traces](../guides/tracing.md) go |
+- `NO_COLOR`: no colours
+- `CI`, `TERM=dumb`: progress as lines, no live view
+- `HTTP_PROXY`, `HTTPS_PROXY`, `NO_PROXY`: the way to providers
+- `OTEL_...`: where [traces](../guides/tracing.md) go
 """
 
 
@@ -142,19 +140,8 @@ def option(term: str, text: str) -> tuple[str, str, str]:
     return f"`{term}`", cell(found[1]), cell(found[2] or "")
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n"
-
-
 def cell(text: str) -> str:
-    return " ".join(text.replace("<", "&lt;").replace("|", "&#124;").split())
-
-
-def code(text: str) -> str:
-    """Return text as code; dialects of Markdown differ in how a table's code may hold a `|`."""
-    whole = cell(text).replace("&#124;", "&#124;<wbr>")  # a browser may break the line there
-    return f"<code>{whole}</code>" if "|" in text else f"`{text}`"
+    return " ".join(text.replace("<", "&lt;").split())
 
 
 def one_blank(text: str) -> str:
@@ -238,19 +225,17 @@ def setting_lines() -> Iterator[str]:
 def configuration() -> str:
     providers = Catalog.load().providers.items()
     keys = [
-        (code(f"{name}/..."), code(each.key_variable))
-        for name, each in providers
-        if each.key_variable
+        f"- `{name}/...`: `{each.key_variable}`" for name, each in providers if each.key_variable
     ]
     local = [
-        f"`{name}/...` is asked at `{each.base_url}`, without a key."
+        f"`{name}/...` at `{each.base_url}`"
         for name, each in providers
         if each.base_url and not each.key_variable
     ]
     return CONFIGURATION.format(
-        local="\n".join(local),
+        local=", ".join(local),
         settings="\n".join(setting_lines()),
-        keys=table(("models", "key"), keys).strip(),
+        keys="\n".join(keys),
     )
 
 
