@@ -4,7 +4,8 @@ A page holds its code in fenced blocks whose info string names a file:
 
 - ```` ```python new=PATH ```` creates the file;
 - ```` ```diff edit=PATH ```` changes it: lines that begin with a space or `-` must stand in it
-  together exactly once, and become those that begin with a space or `+`.
+  together exactly once, and become those that begin with a space or `+`. `N` is the number that
+  stands there, `N + 1` the next one: so a page holds in a tree that has followed it.
 
 Every other block is for the reader alone. A migration of a page follows the last one of the tree,
 whatever numbers the page gives both.
@@ -103,9 +104,13 @@ class Walkthrough:
     def _edit(self, path: str, body: str) -> None:
         target = self.tree / path
         text = target.read_text(encoding="utf-8")
-        before = _side(body, "-")
+        before, after = _side(body, "-"), _side(body, "+")
+        if "= N + 1\n" in after:
+            [number] = re.findall(re.escape(before).replace("N\\\n", "([0-9]+)\n"), text)
+            before = before.replace("= N\n", f"= {number}\n")
+            after = after.replace("= N + 1\n", f"= {int(number) + 1}\n")
         assert text.count(before) == 1, f"{path} holds {text.count(before)} times:\n{before}"
-        target.write_text(text.replace(before, _side(body, "+")), encoding="utf-8")
+        target.write_text(text.replace(before, after), encoding="utf-8")
         if path not in self.created:
             self.edited.add(path)
 
