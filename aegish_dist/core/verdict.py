@@ -4,9 +4,9 @@ A verdict is a fact. Whether it was correct is an opinion and lives in `scoring`
 
 `VerdictRecord` is the one list of what is kept of a verdict. Its fields, in their order, are the
 keys of verdict lines and the columns of exported Parquet files. Readers, COPY, INSERT, the SQL of
-exports and the mapping of the table derive from `FIELDS`: one more value is one line here and a
-migration. msgspec only compares values with types here; the decoders that read files are in
-`interchange`.
+exports and the mapping of the table derive from `FIELDS`: one more value is one line here, a
+migration, and its words (`docs/guides/add-a-verdict-column.md`). msgspec only compares values with
+types here; the decoders that read files are in `interchange`.
 """
 
 from collections.abc import Mapping
