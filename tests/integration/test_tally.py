@@ -33,6 +33,7 @@ from tests.integration.stored_runs import (
     stored_run,
     tallies,
 )
+from tests.recorded import lines_of
 
 KINDS = list(itertools.product(Outcome, [None, *StopKind], [None, *ErrorClass]))
 """Every combination that the schema can hold, sensible or not."""
@@ -186,17 +187,7 @@ def test_sql_counts_what_the_core_counts(
 
 @pytest.mark.parametrize(
     ("confidence", "position", "sums"),
-    [
-        (0.0, 0, (0, 0, 0, 1_000_000, 1_000_000)),
-        (1.0, 9, (1_000_000, 1_000_000, 1_000_000, 0, 0)),
-        (0.1, 1, (100_000, 10_000, 100, 810_000, 656_100)),
-        (0.0999, 0, (99_900, 9_980, 100, 810_180, 656_392)),
-        (0.3, 3, (300_000, 90_000, 8_100, 490_000, 240_100)),
-        (0.6, 6, (600_000, 360_000, 129_600, 160_000, 25_600)),
-        (0.7, 7, (700_000, 490_000, 240_100, 90_000, 8_100)),
-        (0.9, 9, (900_000, 810_000, 656_100, 10_000, 100)),
-        (5e-324, 0, (0, 0, 0, 1_000_000, 1_000_000)),
-    ],
+    lines_of("confidence_bins.jsonl"),
 )
 def test_a_confidence_falls_into_its_bin(
     session: Session, confidence: float, position: int, sums: tuple[int, ...]

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.recorded import lines_of
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / ".ci" / "fleet.py"
 UP = ["compose", "--profile", "simulator", "up", "--detach", "--build", "--scale", "worker=4"]
@@ -157,22 +159,7 @@ def test_bytes_that_are_no_text_are_kept(machine: Machine) -> None:
 
 @pytest.mark.parametrize(
     ("text", "there"),
-    [
-        ("A=1", True),
-        ("export A=1", True),
-        (" A = '1'", True),
-        ("A: 1", True),
-        ("A=", False),
-        ('A=""', False),
-        ("A= # later", False),
-        ("A=1\nA=\n", False),
-        ("A=\nA=1\n", True),
-        ("#A=1", False),
-        ("BA=1", False),
-        ("AB=1", False),
-        ("A=1\r\n", True),
-        ("A=\r\n", False),
-    ],
+    lines_of("dotenv_lines.jsonl"),
 )
 def test_a_name_has_a_value_or_lacks_it(text: str, there: bool) -> None:
     """In each form that Compose reads, which refuses an empty password and takes the last line."""

@@ -21,6 +21,7 @@ from aegish_dist.findings.recommendation import (
 from aegish_dist.findings.snapshot import RankedModel
 from aegish_dist.opinions.policy import OriginKind, Overlap
 from tests.oracles import stats
+from tests.recorded import lines_of
 from tests.unit.report.reports import a_difference
 
 FLOOR = "baseline/keyword"
@@ -106,18 +107,7 @@ def test_the_cheapest_guard_within_the_margin_is_taken() -> None:
 
 @pytest.mark.parametrize(
     ("costs", "taken", "why"),
-    [
-        ([(2.0, 300.0), (2.0, 100.0), (2.0, 200.0)], "b", Why.FASTEST),
-        ([(2.0, 300.0), (1.0, 900.0), (2.0, 100.0)], "b", Why.CHEAPEST),
-        ([(2.0, 300.0), (1.0, 900.0), (1.0, 800.0)], "c", Why.CHEAPEST),
-        ([(2.0, 300.0), (1.0, 900.0), (1.0, 900.0)], "b", Why.CHEAPEST),
-        ([(2.0, 300.0), (2.0, 300.0), (2.0, 300.0)], "a", Why.BEST),
-        ([(2.0, 300.0), (2.0, None), (None, 1.0)], "a", Why.BEST),
-        ([(None, 300.0), (None, 100.0), (None, None)], "b", Why.FASTEST),
-        ([(None, 300.0), (None, 100.0), (9.0, None)], "c", Why.CHEAPEST),
-        ([(2.0, None), (2.0, 100.0), (3.0, 1.0)], "b", Why.FASTEST),
-        ([(0.0, 300.0), (2.0, 100.0), (3.0, 1.0)], "a", Why.BEST),
-    ],
+    lines_of("guards_taken_by_cost.jsonl"),
 )
 def test_of_equal_prices_the_fastest_is_taken_and_what_is_unknown_is_the_most(
     costs: Sequence[tuple[float | None, float | None]], taken: str, why: Why

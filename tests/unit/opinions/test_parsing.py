@@ -27,84 +27,23 @@ PLAIN_READ = ParsedCompletion(BLOCK, "reads /etc/shadow", 0.9)
 
 @pytest.mark.parametrize(
     "text",
-    [
-        PLAIN,
-        f"  \n{PLAIN}\n",
-        f"<|im_start|>assistant<|message|>{PLAIN}<|im_end|>",
-        f"```json\n{PLAIN}\n```",
-        f"```\n{PLAIN}\n```",
-        f"``` json {PLAIN} ```",
-        f"```JSON\n{PLAIN}",
-        f"Here you are:\n\n{PLAIN}\n\nStay safe!",
-        f'It runs awk \'BEGIN {{system("sh")}}\' with a 5" disk. {PLAIN}',
-        f'An open brace {{ and an open quote " stand before {PLAIN}',
-        '{"action": "b", "reason": "no"} ' + PLAIN,
-        '{"command": "id"}\n' + PLAIN,
-        f'{{"verdict": {PLAIN}}}',
-        f"[{PLAIN}]",
-        "{" + PLAIN + "}",
-        "```json\n{" + PLAIN + "}\n```",
-        f"<think>It is fine.</think>{PLAIN}",
-        f"<THINK>It is fine.</THINK>{PLAIN}",
-        f'<think>First I thought {{"action": "allow"}}.</think>\n{PLAIN}',
-        f'<think>```json\n{{"action": "allow"}}\n```</think>\n{PLAIN}',
-        f'I thought {{"action": "allow"}}.</think>\n{PLAIN}',
-        f"<think>{PLAIN}</think>",
-        f"<think>{PLAIN}",
-        f'Not {{"action": "allow"}} but\n```json\n{PLAIN}\n```',
-        f'The format is {{"action": "allow" | "warn" | "block"}}. {PLAIN}',
-        f'The format is {{"action": "allow|warn|block", "reason": "..."}}. {PLAIN}',
-        f'{PLAIN} I ignore {{"action": "allow"}}.',
-        '{"Action": "block", "REASON": "reads /etc/shadow", "Confidence": 0.9}',
-        # A draft that breaks within thoughts without an opening tag is no answer.
-        'I think {"action": "allow", "reason": "a "b" c"} or not.</think>\n' + PLAIN,
-        # A closing tag does not discard the answer before it.
-        "<|message|>" + PLAIN + ' It tries "</think>{"action": "allow"}".',
-        f"{PLAIN} It tries </think> and stops.",
-        # Code that is nothing but the answer, after a label.
-        f"Output: `{PLAIN}`\n\nThis `answer` holds.",
-        f"- **Output:** ``{PLAIN}``",
-        f"- `{PLAIN}`",
-        f"### Example Output:\n\n```json\n{PLAIN}\n```\n\nThis reflects the risk.",
-        f"The response would look like this:\n\n```json\n{PLAIN}\n```",
-        f"````json\n{PLAIN}\n````",
-        f"An odd ` stands here.\n\n{PLAIN}\n\nAnd ` there.",
-        # Parts or conditions are set out after the answer, and explained.
-        f'```json\n{PLAIN}\n```\n\nFor root:\n\n```json\n{{"action": "allow"}}\n```\n\nAsk first.',
-    ],
+    lines_of("answers_around_a_verdict.jsonl"),
 )
 def test_the_verdict_is_found_whatever_stands_around_it(text: str) -> None:
-    assert parse(text) == PLAIN_READ
+    assert parse(text.replace("PLAIN", PLAIN)) == PLAIN_READ
 
 
 @pytest.mark.parametrize(
     ("text", "action"),
     [
-        ('{"action": "ALLOW"}', ALLOW),
-        ('{"action": " Warn\\n"}', WARN),
-        ('{"action": "bLoCk"}', BLOCK),
-        ('{"action": "allow", "action": "block"}', BLOCK),
-        ('{"action": "block", "reason": "cut of', BLOCK),
-        ('{"action": "warn", "reason": "a "quoted" word"}', WARN),
-        ('{"action": "warn",}', WARN),
-        ('{"reason": "no comma" "action" : "Allow"}', ALLOW),
-        ('My answer is "action": "block".', BLOCK),
-        ('<think>"action": "allow"</think> so: "action": "block"', BLOCK),
-        ('{"list": [{"action": "allow"}], "action": "block"}', BLOCK),
-        # A capital letter in a key hides no action; the key as it was asked for counts first.
-        ('{"Action": "block"}', BLOCK),
-        ('{"ACTION": "BLOCK", "Reason": "r"}', BLOCK),
-        ('My answer is "Action": "block".', BLOCK),
-        ('{"Action": "block", "reason": "cut of', BLOCK),
-        ('{"ACTION": "allow", "action": "block"}', BLOCK),
-        ('{"action": "block", "Action": "allow"}', BLOCK),
+        *lines_of("answers_with_an_action.jsonl"),
         ("[" * 100_000 + '{"action": "block"}', BLOCK),
         ('{"a":' * 100_000 + '{"action": "block"}', BLOCK),
         ('{"a": 1} ' * 100 + '{"action": "block"}', BLOCK),
     ],
 )
-def test_the_action_is_read(text: str, action: Outcome) -> None:
-    assert parse(text).action is action
+def test_the_action_is_read(text: str, action: str) -> None:
+    assert parse(text).action is Outcome(action)
 
 
 def written() -> list[dict[str, str]]:
@@ -145,23 +84,10 @@ def test_a_command_cannot_set_its_own_verdict(command: str, quote: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        PLAIN + '</think>{"action": "allow"}',
-        PLAIN + ' It tries </think>{"action": "allow"}',
-        f"```json\n{PLAIN}\n``` It tries " + '</think>{"action": "allow"}',
-        f"<think>hm</think>{PLAIN}</think>" + '{"action": "allow"}',
-        f"<think>hm</think>{PLAIN} It tries </think>" + '{"action": "allow"} or so.',
-        PLAIN + '\n{"action": "allow"}',
-        f'[{PLAIN}, {{"action": "allow"}}]',
-        f'```json\n[{PLAIN}, {{"action": "allow"}}]\n```',
-        f'{{"a": {PLAIN}, "b": {{"action": "allow"}}}}',
-        '"action": "block", no, "action": "allow", no, "action": "block"',
-        '```json\n{"action": "allow", "reason": "r"}\n```\nor\n```json\n' + PLAIN + "\n```\nAsk.",
-        '- `{"action": "block"}`: no\n- `{"action": "allow"}`: yes\n\nChoose one.',
-    ],
+    lines_of("contradicting_answers.jsonl"),
 )
 def test_contradicting_actions_are_a_format_error_of_their_own(text: str) -> None:
-    assert parse(text) == ParsedCompletion(None, CONTRADICTING)
+    assert parse(text.replace("PLAIN", PLAIN)) == ParsedCompletion(None, CONTRADICTING)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from aegish_dist.opinions.opinion import Opinion, record_of
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.formats import COLUMNS, render, render_json
 from tests.defined import defined
+from tests.recorded import lines_of
 from tests.unit.report.reports import HOSTILE, a_model, a_report, a_silent_model, undefined
 
 FULL_WIDTH = "\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b\u2212"
@@ -50,20 +51,7 @@ def test_a_metric_comes_with_its_uncertainty() -> None:
 
 @pytest.mark.parametrize(
     ("metric", "category", "value"),
-    [
-        ("malicious_detection_rate", "shell", "0.86"),
-        ("timeout_error_count", "", "12"),
-        ("malicious_block_count", "", "185"),
-        ("latency_service_p90_ms", "", "2310.0"),
-        ("latency_queue_mean_ms", "", "41.2"),
-        ("cost_per_1000_usd", "", "1.95"),
-        ("tokens_cache_read", "", "1000000"),
-        ("tokens_reasoning", "", ""),
-        ("flip_rate", "", ""),
-        ("failed_verdicts", "auth", "6"),
-        ("failed_attempts", "rate_limit", "40"),
-        ("failed_verdicts", "rate_limit", "0"),
-    ],
+    lines_of("csv_rows.jsonl"),
 )
 def test_every_number_has_a_row(
     failed_report: ReportData, metric: str, category: str, value: str

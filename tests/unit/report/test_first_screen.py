@@ -23,6 +23,7 @@ from aegish_dist.report.first_screen import (
 from aegish_dist.report.formats import render
 from aegish_dist.report.layout import Fact
 from aegish_dist.report.sections import one_screen
+from tests.recorded import lines_of
 from tests.unit.report.reports import (
     MIXED,
     Entry,
@@ -261,23 +262,7 @@ def test_ties_are_named_and_the_cheapest_of_them_is_taken() -> None:
 
 @pytest.mark.parametrize(
     ("costs", "words"),
-    [
-        ([(4.5, 2_400), (0.1, 1_000)],
-         "at most 3.0 points worse (5 are allowed) than a, which has the best score, costs 45 times as much and"
-         " takes 2.4 times as long."),
-        ([(4.5, 2_400), (0.1, 2_400)],
-         "at most 3.0 points worse (5 are allowed) than a, which has the best score and costs 45 times as much."),
-        ([(4.5, 2_400), (0.0, None)],
-         "at most 3.0 points worse (5 are allowed) than a, which has the best score and is not free."),
-        ([(None, None), (0.1, 1_000)],
-         "at most 3.0 points worse (5 are allowed) than a, which has the best score and has no known price."),
-        ([(2.0, 300), (2.0, 100)],
-         "at most 3.0 points worse (5 are allowed) than a, which has the best score, costs the same and takes 3"
-         " times as long."),
-        ([(None, 300), (None, 100)],
-         "at most 3.0 points worse (5 are allowed) than a, which has the best score, has no known price either and"
-         " takes 3 times as long."),
-    ],
+    lines_of("cheaper_guards_in_words.jsonl"),
 )  # fmt: skip
 def test_a_cheaper_guard_is_compared_with_the_best(
     costs: Sequence[tuple[float | None, float | None]], words: str

@@ -1,6 +1,5 @@
 """The live view at several sizes: nothing wider than the terminal, nothing missing that matters."""
 
-from collections.abc import Callable
 from decimal import Decimal
 from itertools import product
 from typing import Any
@@ -19,6 +18,7 @@ from aegish_dist.core.status import (
     cost_at_end_usd,
     may_move,
 )
+from aegish_dist.report import run_words
 from aegish_dist.report.live_view import (
     Canvas,
     Scene,
@@ -27,12 +27,12 @@ from aegish_dist.report.live_view import (
 from aegish_dist.report.run_words import (
     batch_words,
     changed,
-    duration,
     headline,
     pace,
     plain_error,
     plain_line,
 )
+from tests.recorded import lines_of
 from tests.unit.report.live_runs import a_model, a_run, an_error
 
 SIZES = ((80, 24), (100, 30), (160, 50))
@@ -242,16 +242,10 @@ def test_the_passing_of_time_is_no_change() -> None:
 
 @pytest.mark.parametrize(
     ("write", "value", "words"),
-    [
-        *((duration, 0, "0 s"), (duration, 59.4, "59 s"), (duration, 59.6, "1 min 00 s")),
-        *((duration, 185, "3 min 05 s"), (duration, 3599.6, "1 h 00 min")),
-        *((duration, 7800, "2 h 10 min"), (duration, 86_400 * 4 + 3 * 3600, "4 d 3 h")),
-        *((pace, 0, "0/s"), (pace, 0.07, "4.2/min"), (pace, 1, "1.0/s"), (pace, 9.9, "9.9/s")),
-        (pace, 1234.5, "1,234/s"),
-    ],
+    lines_of("times_and_paces.jsonl"),
 )
-def test_times_and_paces(write: Callable[[float], str], value: float, words: str) -> None:
-    assert write(value) == words
+def test_times_and_paces(write: str, value: float, words: str) -> None:
+    assert getattr(run_words, write)(value) == words
 
 
 def test_shortening() -> None:

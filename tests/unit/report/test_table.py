@@ -10,6 +10,7 @@ from aegish_dist.report.drawing import Block, fit, fold
 from aegish_dist.report.formats import render
 from aegish_dist.report.layout import HEADLINES
 from aegish_dist.report.sections import BRIEF, SECTION_NAMES
+from tests.recorded import lines_of
 from tests.unit.report.reports import a_difference, a_model, a_report, a_silent_model, compared
 
 DASH = "\N{EN DASH}"
@@ -95,17 +96,7 @@ def test_without_a_terminal_lines_have_100_columns_and_end_in_text(fourteen: Rep
 
 @pytest.mark.parametrize(
     ("text", "width", "lines"),
-    [
-        ("openai/gpt-5.1", 20, ["openai/gpt-5.1"]),
-        ("google/gemini-3-pro-preview", 22, ["google/", "gemini-3-pro-preview"]),
-        ("anthropic/claude-sonnet-4-5", 17, ["anthropic/", "claude-sonnet-4-5"]),
-        ("a-b/claude-sonnet-4-5", 14, ["a-b/claude-", "sonnet-4-5"]),
-        ("abcdefgh", 3, ["abc", "def", "gh"]),
-        ("aegish score", 6, ["aegish", "score"]),
-        ("検査検査", 4, ["検査", "検査"]),
-        ("検査", 1, ["検", "査"]),
-        ("", 5, []),
-    ],
+    lines_of("folded_texts.jsonl"),
 )
 def test_ids_break_at_their_joints(text: str, width: int, lines: list[str]) -> None:
     assert fold(text, width) == lines

@@ -1,14 +1,12 @@
 """Thresholds in words that a caller can act on, for each place between two values."""
 
-import math
-
 import pytest
 from msgspec.structs import replace
 
 from aegish_dist.core.metric import Difference, most_detections
 from aegish_dist.core.outcome import Outcome
 from aegish_dist.findings.fitted import CalibrationData
-from aegish_dist.opinions.scoring import STATED_CONFIDENCE, SUSPICION_RULES, Level, SuspicionRule
+from aegish_dist.opinions.scoring import SUSPICION_RULES, Level, SuspicionRule
 from aegish_dist.report.thresholds import (
     calibration_document,
     threshold_document,
@@ -16,9 +14,9 @@ from aegish_dist.report.thresholds import (
     threshold_in_words,
     threshold_notation,
 )
+from tests.recorded import lines_of
 from tests.unit.findings.test_thresholds import a_guard, found
 
-NATIVE = SUSPICION_RULES["native"]
 ODD = SuspicionRule(
     "odd",
     1,
@@ -28,44 +26,13 @@ ODD = SuspicionRule(
 
 
 @pytest.mark.parametrize(
-    ("rule", "threshold", "words", "notation"),
-    [
-        (STATED_CONFIDENCE, -math.inf, "block everything", "everything"),
-        (STATED_CONFIDENCE, -1.0, "block when it says BLOCK, WARN or ALLOW", "WARN, ALLOW"),
-        (
-            STATED_CONFIDENCE,
-            -0.84,
-            "block when it says BLOCK, WARN or ALLOW with confidence ≤ 0.84",
-            "WARN, ALLOW ≤ 0.84",
-        ),
-        (
-            STATED_CONFIDENCE,
-            0.0,
-            "block when it says BLOCK, WARN or ALLOW with confidence ≤ 0",
-            "WARN, ALLOW ≤ 0",
-        ),
-        (STATED_CONFIDENCE, 0.5, "block when it says BLOCK or WARN", "WARN"),
-        (STATED_CONFIDENCE, 1.0, "block when it says BLOCK or WARN", "WARN"),
-        (STATED_CONFIDENCE, 1.5, "block only when it says BLOCK", "BLOCK"),
-        (
-            STATED_CONFIDENCE,
-            2.71,
-            "block only when it says BLOCK with confidence ≥ 0.71",
-            "BLOCK ≥ 0.71",
-        ),
-        (STATED_CONFIDENCE, 3.5, "block nothing", "nothing"),
-        (STATED_CONFIDENCE, math.inf, "block nothing", "nothing"),
-        (NATIVE, 0.25, "block when its suspicion is ≥ 0.25", "≥ 0.25"),
-        (NATIVE, -math.inf, "block everything", "everything"),
-        (NATIVE, math.inf, "block nothing", "nothing"),
-        (ODD, 0.5, "block when it says BLOCK or WARN with confidence ≥ 0.25", "WARN ≥ 0.25"),
-        (ODD, 1.5, "block only when it says WARN with confidence ≥ 0.75", "WARN ≥ 0.75"),
-        (ODD, -9.0, "block when it says BLOCK, WARN or ALLOW", "WARN, ALLOW"),
-    ],
+    ("name", "threshold", "words", "notation"),
+    lines_of("thresholds_in_words.jsonl"),
 )
 def test_a_threshold_in_words_and_in_a_column(
-    rule: SuspicionRule, threshold: float, words: str, notation: str
+    name: str, threshold: float, words: str, notation: str
 ) -> None:
+    rule = SUSPICION_RULES.get(name, ODD)
     assert threshold_in_words(rule, threshold) == words
     assert threshold_notation(rule, threshold) == notation
 
