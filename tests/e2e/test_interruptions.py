@@ -1,37 +1,19 @@
 """Workers that are stopped and servers that refuse writes in the middle of a run: what was paid for stays."""
 
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 
 from tests.cluster import Cluster
-from tests.services import as_superuser, opened
 
 pytestmark = pytest.mark.long
 
 MODEL = "simulated/careful"
 ITEMS = 200
-
-
-@contextmanager
-def read_only(cluster: Cluster) -> Iterator[None]:
-    """Have every session of the server refuse to write, those that are open too."""
-    url = as_superuser(cluster.engine.url.render_as_string(hide_password=False))
-    with opened(url) as engine, engine.connect() as connection:
-        connection.execution_options(isolation_level="AUTOCOMMIT")
-        connection.execute(text("SET default_transaction_read_only = off"))
-        try:
-            connection.execute(text("ALTER SYSTEM SET default_transaction_read_only = on"))
-            connection.execute(text("SELECT pg_reload_conf()"))
-            yield
-        finally:
-            connection.execute(text("ALTER SYSTEM RESET default_transaction_read_only"))
-            connection.execute(text("SELECT pg_reload_conf()"))
-            connection.invalidate()
 
 
 @contextmanager
@@ -52,15 +34,12 @@ def begin(cluster: Cluster) -> tuple[str, "subprocess.Popen[bytes]"]:
     return run_id, worker
 
 
-@pytest.mark.parametrize("fault", [read_only, hanging])
-def test_worker_that_ends_while_it_cannot_store(
-    cluster: Cluster, tmp_path: Path, fault: Callable[[Cluster], AbstractContextManager[None]]
-) -> None:
+def test_worker_that_ends_while_it_cannot_store(cluster: Cluster, tmp_path: Path) -> None:
     """SIGTERM is obeyed in time, answers are left in a file, and the next start stores them."""
     spool = tmp_path / "spool"
     cluster.set(shutdown_grace_s=2, spool=spool)
     run_id, worker = begin(cluster)
-    with fault(cluster):
+    with hanging(cluster):
         cluster.wait_until_idle()
         worker.terminate()
         assert worker.wait(16) == 0

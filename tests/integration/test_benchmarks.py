@@ -103,29 +103,3 @@ def test_the_tables_name_benchmarks() -> None:
     assert len(COMMANDS) > 20
     assert {*SMALL, *LARGE} <= set(COMMANDS)
     assert not SMALL.keys() & LARGE.keys()
-
-
-@pytest.mark.parametrize(
-    ("code", "reason"),
-    [
-        ("from json import Target", "ImportError"),
-        ("import time; time.sleep(1); raise SystemExit('no servers')", "no servers"),
-        ("import subprocess; subprocess.run(['false'], check=True)", "CalledProcessError"),
-    ],
-)
-def test_a_benchmark_that_fails_is_seen(tmp_path: Path, code: str, reason: str) -> None:
-    script = tmp_path / "broken.py"
-    script.write_text(code)
-    with pytest.raises(AssertionError, match=reason):
-        ended(script, within_s=WHOLE_S)
-
-
-def test_nothing_that_a_benchmark_started_outlives_it(tmp_path: Path) -> None:
-    script = tmp_path / "endless.py"
-    start = "subprocess.Popen(['sleep', '600'], start_new_session=True)"
-    script.write_text(f"import subprocess, time\nprint({start}.pid, flush=True)\ntime.sleep(600)\n")
-    with started(script) as process:
-        assert process.stdout is not None
-        child = psutil.Process(int(process.stdout.readline()))
-    child.wait(timeout=10)
-    assert not child.is_running()

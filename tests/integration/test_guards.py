@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 from aegish_dist.core.outcome import ErrorClass, Outcome, OutcomeDetail, StopKind
 from aegish_dist.core.sample import Dataset, Sample, TrueLabel
 from aegish_dist.core.verdict import Completion, Timing, Verdict
-from aegish_dist.errors import ReportError, StoreError, UnreadableRunError
+from aegish_dist.errors import ReportError, StoreError
 from aegish_dist.opinions.guards import Guard, Guards
 from aegish_dist.opinions.opinion import LabelChange, Opinion, Overlay
 from aegish_dist.opinions.parsing import judge
@@ -18,7 +18,7 @@ from aegish_dist.opinions.scoring import SUSPICION_RULES, rule_named
 from aegish_dist.pipeline.guards import read_guards
 from tests.guards import findings_in, listed
 from tests.integration.samples import ALLOWED, BLOCKED, CURL, LS, TAR
-from tests.integration.stored_runs import StoredRun, answer, execute, stored_run
+from tests.integration.stored_runs import StoredRun, answer, stored_run
 
 A, B, C = "test/a", "test/b", "test/c"
 RUN = "0abcdefgh"
@@ -136,11 +136,3 @@ def test_an_overlay_moves_and_removes_samples(engine: Engine) -> None:
     )
     with pytest.raises(ReportError, match=f"the overlay excludes every command of run {RUN}"):
         read_guards(engine, RUN, Opinion(overlay=Overlay("none", 1, everything)))
-
-
-def test_a_verdict_about_no_item_of_the_run_is_an_error_about_it(
-    engine: Engine, stored: StoredRun
-) -> None:
-    execute(engine, "UPDATE verdicts SET epoch = 3 WHERE epoch = 2")
-    with pytest.raises(UnreadableRunError, match=stored.run_id):
-        read_guards(engine, RUN, Opinion())

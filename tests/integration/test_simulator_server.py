@@ -187,18 +187,6 @@ def begin_call(url: str) -> HTTPConnection:
     return connection
 
 
-def test_a_congested_model_answers_no_faster_when_more_is_asked() -> None:
-    own = ModelConfig("constant:0.02", capacity=Capacity(100))
-    with simulator_thread(Simulator(SimulatorConfig(models={"m": own}))) as simulator:
-        began_s = time.monotonic()
-        calls = [begin_call(simulator.url) for _ in range(8)]
-        for number, connection in enumerate(calls, start=1):
-            with closing(connection):
-                assert connection.getresponse().status == 200
-            assert time.monotonic() - began_s >= number / 100 - 0.001
-        assert simulator.stats.in_flight_max > 2
-
-
 def test_a_congested_model_refuses_calls_when_its_queue_is_too_long() -> None:
     own = ModelConfig("constant:600", capacity=Capacity(1 / 600, longest_queue_s=500))
     config = SimulatorConfig(models={"m": own})

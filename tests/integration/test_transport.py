@@ -347,28 +347,6 @@ def test_a_late_acknowledgement(app: Any, server: redis.Redis) -> None:
         assert unacked(server) == 5
 
 
-def test_forged_messages(app: Any, server: redis.Redis) -> None:
-    publish(app, items(1))
-    forged = forged_messages(QUEUE)
-    server.lpush(QUEUE, *forged)
-    publish(app, items(2)[1:])
-    dropped: list[Any] = []
-
-    def drop(message: Any, _error: Exception) -> None:
-        dropped.append(message)
-        message.ack()
-
-    with Listener(app, A) as listener:
-        listener.consumer.on_decode_error = drop
-        wait_until(lambda: listener.has(2)() and waiting(server) == 0, "the messages")
-        listener.run_for()
-        sound = [message for message in listener.messages if message.headers.get("id")]
-        assert Counter(decode(message.payload[0]) for message in sound) == Counter(items(2))
-        assert unacked(server) == len(listener.messages)
-        # Two of them are no messages at all, and two are sound.
-        assert len(dropped) + len(listener.messages) == len(forged)
-
-
 def test_forged_messages_of_a_dead_worker(app: Any, server: redis.Redis) -> None:
     """They go back to their queue once, as whatever they are, and hold nothing else up."""
     publish(app, items(5))

@@ -79,6 +79,7 @@ def test_wrong_command(tmp_path: Path, command: dict[str, object] | str, field: 
     [
         ("{\n\n!", "line 3: is not valid JSON"),
         ("[" * 100_000, "is nested too deeply"),
+        ("1" * 5_000, "holds a number with thousands of digits"),
         ([], "Expected `object`, got `array`"),
         ({}, "field 'commands': Expected `array`, got `null`"),
         ({"commands": [], "metadata": 1}, "field 'metadata': Expected `object`, got `int`"),

@@ -1,11 +1,8 @@
 """What a comparison decides, from estimates."""
 
-from itertools import permutations
-
 import pytest
 from msgspec.structs import replace
 
-from aegish_dist.core.metric import Estimate
 from aegish_dist.core.sample import TrueLabel
 from aegish_dist.findings.comparison import (
     CHANGES,
@@ -16,7 +13,6 @@ from aegish_dist.findings.comparison import (
     gate,
     result_of,
     run_names,
-    tie_groups,
 )
 from tests.unit.report.reports import a_difference, a_report
 
@@ -40,16 +36,6 @@ def test_a_pair_is_decided_by_the_adjusted_p(
     assert differs(found) is (result in (PairResult.BETTER, PairResult.WORSE))
     if result in (PairResult.BETTER, PairResult.WORSE):
         assert result_of(found.turned) is not result
-
-
-def test_a_group_ends_at_the_first_guard_that_differs_from_its_leader() -> None:
-    """B ties with a, and c with b, but c differs from a; d has no score and is in no group."""
-    scores = {name: Estimate(value) for name, value in (("c", 0.7), ("a", 0.9), ("b", 0.8))}
-    p = {frozenset("ab"): 0.5, frozenset("bc"): 0.5, frozenset("ac"): 0.01}
-    for order in permutations(scores):
-        named = {name: scores[name] for name in order} | {"d": Estimate()}
-        assert tie_groups(named, p) == [["a", "b"], ["c"]]
-    assert tie_groups({"d": Estimate()}, {}) == []
 
 
 @pytest.mark.parametrize(

@@ -84,14 +84,6 @@ def test_the_sandwich_is_that_of_statsmodels() -> None:
     assert found.sandwich == pytest.approx(float(fit.bse[0]) ** 2, rel=1e-9)
 
 
-def test_samples_alone_have_the_variance_of_a_mean() -> None:
-    """Four clusters of a sample: by all formulas, with n - 1 degrees of freedom."""
-    found = clustered_variance([_sums(range(4), [1] * 4, [1.0, 1.0, 1.0, 0.0])])
-    variances = [found.sandwich[0], found.reduced[0]]
-    assert variances == pytest.approx([0.75 * 0.25 / 3] * 2, rel=1e-12)
-    assert found.df == pytest.approx(3)
-
-
 def test_one_cluster_shows_no_variance() -> None:
     one = _sums([1], [5], [2.0])
     two = _sums([1, 2], [5, 1], [2.0, 1.0])
