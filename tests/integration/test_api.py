@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import aegish_dist
 from aegish_dist import api
 from aegish_dist.opinions.verdict_query import LISTED
@@ -62,10 +64,14 @@ def run(folder: Path, *arguments: str, **environment: str) -> str:
     return done.stdout
 
 
-def test_a_program_type_checks_and_gives_numbers(tmp_path: Path, postgres_url: str) -> None:
-    """It plans a run, reads a stored one under two rule sets, and renders all formats."""
+@pytest.mark.long
+def test_a_program_type_checks(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
     run(tmp_path, "-m", "mypy", "--strict", "program.py")
+
+
+def test_a_program_gives_numbers(tmp_path: Path, postgres_url: str) -> None:
+    """It plans a run, reads a stored one under two rule sets, and renders all formats."""
     (tmp_path / "verdicts.jsonl").write_text(
         '{"model": "test/guard", "dataset": "d", "command": "ls", "target": "harmless",'
         ' "completion": "{\\"action\\": \\"ALLOW\\"}", "latency_ms": 1}\n'
@@ -73,7 +79,7 @@ def test_a_program_type_checks_and_gives_numbers(tmp_path: Path, postgres_url: s
     store = {"AEGISH_DIST_DATABASE_URL": postgres_url}
     run(tmp_path, "-m", "aegish_dist", "verdicts", "import", "verdicts.jsonl", **store)
 
-    first, second, third = run(tmp_path, "program.py", **store).splitlines()
+    first, second, third = run(tmp_path, "-c", PROGRAM, **store).splitlines()
 
     assert first == f"{aegish_dist.__version__} 30 1 BLOCK 3"
     assert second == "['test/guard'] 2"

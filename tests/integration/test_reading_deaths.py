@@ -120,7 +120,7 @@ def test_the_second_death_is_the_verdict(notes: Notes, by: str) -> None:
     facts |= {"event": "worker_died_reading", "log_level": "warning"}
     assert logged.items() >= (facts | {"worker": "first", "deaths": 1}).items()
 
-    notes.ends("second", item, by=by)
+    notes.dies("second")
     [logged] = notes.settle()
     assert logged.items() >= (facts | {"worker": "second", "deaths": 2}).items()
     assert notes.deaths() == [(*key, "first"), (*key, "second")]
@@ -143,9 +143,8 @@ def test_only_the_item_that_is_read_counts(notes: Notes) -> None:
 
 
 def test_a_worker_between_two_answers_leaves_no_death(notes: Notes) -> None:
-    """Twice `kill -9`, and a worker that stops: their files go, and nothing is said."""
+    """`kill -9`, and a worker that stops: their files go, and nothing is said."""
     first, second, _ = notes.items
-    notes.ends("a", first, None, by="SIGKILL")
     notes.ends("b", first, None, second, None, by="SIGKILL")
     notes.ends("c", first, None, by="by itself")
     assert notes.settle() == []
@@ -314,20 +313,18 @@ FORGED: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("make", FORGED.values(), ids=FORGED)
-def test_what_is_no_note_is_named_once_and_left(
-    notes: Notes, make: Callable[[Path], object]
-) -> None:
+def test_what_is_no_note_is_named_once_and_left(notes: Notes) -> None:
     """The notes beside it are stored all the same."""
-    make(notes.folder / "odd")
+    for name, make in FORGED.items():
+        make(notes.folder / name)
     notes.dies("worker")
     left: set[Path] = set()
     with capture_logs() as logs:
         for _ in range(2):
             store_deaths(notes.engine, notes.folder, left)
     logged = [line["path"] for line in logs if line["event"] == "reading_note_left"]
-    assert logged == [str(notes.folder / "odd")]
-    assert notes.names() == {"odd"}
+    assert sorted(logged) == sorted(str(notes.folder / name) for name in FORGED)
+    assert notes.names() == {*FORGED}
     assert len(notes.deaths()) == 1
     assert notes.verdicts() == []
 

@@ -93,9 +93,8 @@ def test_a_worker_gives_up_an_item(worker: Engine, app: Engine, tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
+def test_a_worker_changes_no_verdict(worker: Engine) -> None:
+    for statement in (
         "UPDATE verdicts SET completion = 'forged'",
         "DELETE FROM verdicts",
         "TRUNCATE verdicts",
@@ -105,16 +104,13 @@ def test_a_worker_gives_up_an_item(worker: Engine, app: Engine, tmp_path: Path) 
         "INSERT INTO retried_items VALUES (1, 1, 1, 1)",
         "UPDATE reading_deaths SET worker = 'another'",
         "DELETE FROM reading_deaths",
-    ],
-)
-def test_a_worker_changes_no_verdict(worker: Engine, statement: str) -> None:
-    with worker.connect() as connection, pytest.raises(ProgrammingError, match="Privilege"):
-        connection.execute(text(statement))
+    ):
+        with worker.connect() as connection, pytest.raises(ProgrammingError, match="Privilege"):
+            connection.execute(text(statement))
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
+def test_the_role_can_do_no_more(app: Engine) -> None:
+    for statement in (
         "DROP TABLE call_errors",
         "ALTER TABLE verdicts ADD COLUMN stray integer",
         "CREATE TABLE stray (id integer)",
@@ -125,8 +121,6 @@ def test_a_worker_changes_no_verdict(worker: Engine, statement: str) -> None:
         "SET ROLE postgres",
         "UPDATE alembic_version SET version_num = 'forged'",
         "DELETE FROM alembic_version",
-    ],
-)
-def test_the_role_can_do_no_more(app: Engine, statement: str) -> None:
-    with app.connect() as connection, pytest.raises(ProgrammingError, match="Privilege"):
-        connection.execute(text(statement))
+    ):
+        with app.connect() as connection, pytest.raises(ProgrammingError, match="Privilege"):
+            connection.execute(text(statement))

@@ -32,6 +32,8 @@ from tests.recorded import stored_recordings
 from workers.store import DaemonThread
 from workers.writer import VerdictWriter
 
+AWAY = open_engine("postgresql://nobody@127.0.0.1:1/none")
+
 ANY_TEXT = 'line\nbreak \ufffd \ufffd \ue000 {"action": "BLOCK"}'
 SLOW = CallError(1, ErrorClass.RATE_LIMIT, 429, 1.5, "slow down\ufffd", NOON)
 FACTS: dict[str, Any] = {"attempts": 2, "worker": "w", "created_at": NOON, "call_errors": (SLOW,)}
@@ -151,30 +153,30 @@ def test_a_file_of_another_database(
 
 
 @pytest.mark.parametrize("content", ["", "?\n", '{"model": "a/b"}\n' * 3000])
-def test_a_file_of_something_else(engine: Engine, tmp_path: Path, content: str) -> None:
+def test_a_file_of_something_else(tmp_path: Path, content: str) -> None:
     path = tmp_path / "verdicts.jsonl"
     path.write_text(content)
     with pytest.raises(DatasetError, match="left as it is"):
-        recover(engine, path)
+        recover(AWAY, path)
     assert [each.read_text() for each in tmp_path.iterdir()] == [content]
 
 
-def test_a_file_without_an_end_of_a_line(engine: Engine, tmp_path: Path) -> None:
+def test_a_file_without_an_end_of_a_line(tmp_path: Path) -> None:
     """A crash may leave a file of zero bytes, of any size; memory holds one line of it."""
     path = tmp_path / "answers-1.jsonl"
     path.touch()
     os.truncate(path, 2**33)
     with pytest.raises(DatasetError, match="has a line above 16,777,216 bytes"):
-        recover(engine, path)
+        recover(AWAY, path)
     assert path.exists()
 
 
-def test_only_files_are_recovered(engine: Engine, tmp_path: Path) -> None:
+def test_only_files_are_recovered(tmp_path: Path) -> None:
     """A pipe and a device, which may never end, are refused at once."""
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/zero")):
         with pytest.raises(DatasetError, match="not a regular file"):
-            recover(engine, path)
+            recover(AWAY, path)
 
 
 def test_many_answers_are_stored_within_the_time_of_a_start(engine: Engine, tmp_path: Path) -> None:
@@ -189,9 +191,8 @@ def test_many_answers_are_stored_within_the_time_of_a_start(engine: Engine, tmp_
 
 
 def test_a_database_that_is_away_keeps_the_file(path: Path, tmp_path: Path) -> None:
-    away = open_engine("postgresql://nobody@127.0.0.1:1/none")
     with capture_logs() as logs:
-        recover_folder(away, tmp_path)
+        recover_folder(AWAY, tmp_path)
     assert path.exists()
     assert [each["event"] for each in logs] == ["answers_not_recovered"]
 
