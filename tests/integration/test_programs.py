@@ -23,6 +23,7 @@ from aegish_dist.core.model import Program
 from aegish_dist.errors import ProviderError
 from aegish_dist.providers import confinement, programs
 from aegish_dist.providers.programs import ProgramClient, Programs, python_program
+from tests.recorded import lines_of
 from tests.services import wait_until
 from tests.without_landlock import NO_LANDLOCK
 
@@ -160,7 +161,6 @@ def test_a_long_lived_program_answers_line_by_line() -> None:
     assert [json.loads(text) for text in texts] == [{"about": "ls"}, {"about": 'say "hi"\n'}]
 
 
-WIDENED = "import fcntl, os; fcntl.fcntl(1, 1031, 2**20)\n"  # F_SETPIPE_SZ
 LONG = "é" * 150_000  # more than a pipe takes
 
 
@@ -181,67 +181,13 @@ def test_a_question_is_written_whole(guard: Program, answer: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("guard", "words"),
-    [
-        (loop("time.sleep(60)"), "deadline: the program gave no answer within 0.5 s"),
-        (
-            shell("trap '' TERM INT HUP; sleep 60; :"),
-            "deadline: the program gave no answer within 0.5 s",
-        ),
-        (
-            loop("os.kill(os.getpid(), 11)"),
-            "server: the program was ended by a signal: Segmentation fault",
-        ),
-        (loop("os.close(1); time.sleep(60)"), "server: the program closed its output"),
-        (
-            loop("sys.exit('Error: no more')"),
-            "server: the program ended with exit code 1: Error: no more",
-        ),
-        (
-            loop('answer = json.dumps({"error": "of mine", "id": question["id"]})'),
-            "server: the program failed: of mine",
-        ),
-        (
-            loop("answer = answer.replace(question['id'], question['id'][::-1])"),
-            "malformed: the program's answer is not to the question's `id`",
-        ),
-        (loop("answer = 'Loading ...'"), "malformed: the provider's answer is not JSON"),
-        (
-            loop("answer = '[' * 100_000"),
-            "malformed: the provider's answer has more than 20000 values",
-        ),
-        (loop("sys.stdout.buffer.write(b'\\xff')"), "malformed: the provider's answer is not JSON"),
-        (
-            loop("while True: sys.stdout.write('x' * 2**16)"),
-            "malformed: the program's output exceeds 1048576 bytes",
-        ),
-        (loop("while True: print(answer)"), '{"about": "ls"}'),
-        (shell("yes"), "malformed: the program's output exceeds 1048576 bytes"),
-        (shell("yes >&2"), "malformed: the program's output exceeds 1048576 bytes"),
-        (
-            python(WIDENED + "while True: os.write(1, bytes(2**22))"),
-            "malformed: the program's output exceeds 1048576 bytes",
-        ),
-        (shell("exec >&-; exit 2"), "exit code 2"),
-        (
-            python("bytes(2**30)", memory_mb=64),
-            "server: the program ended with exit code 1: MemoryError",
-        ),
-        (
-            loop("bytes(2**30)", memory_mb=64),
-            "server: the program ended with exit code 1: MemoryError",
-        ),
-        (
-            python("import os; [os.dup(1) for _ in range(1024)]"),
-            "server: the program ended with exit code 1: OSError: [Errno 24] Too many open files",
-        ),
-        (
-            python("open('big', 'wb').write(bytes(2**27))"),
-            "server: the program ended with exit code 1: OSError: [Errno 27] File too large",
-        ),
-    ],
+    ("language", "code", "limits", "words"),
+    lines_of("attacks_of_guards.jsonl"),
 )
-def test_an_attack_is_a_failure_of_its_own(guard: Program, words: str) -> None:
+def test_an_attack_is_a_failure_of_its_own(
+    language: str, code: str, limits: dict[str, int], words: str
+) -> None:
+    guard = {"loop": loop, "shell": shell, "python": python}[language](code, **limits)
     limit_s = 0.5 if "deadline" in words else 20.0
     started = time.monotonic()
     assert asked(guard, limit_s=limit_s) == [words]
