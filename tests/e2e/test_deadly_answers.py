@@ -21,7 +21,6 @@ IN_FLIGHT = 5
 HELD = int(1.2 * IN_FLIGHT)
 KILLED = "os.kill(os.getpid(), signal.SIGKILL)"
 CRASHED = "ctypes.string_at(0)"
-FROZEN = "while True: pass"
 
 DEADLY = """
 import ctypes, os, signal
@@ -131,19 +130,6 @@ def test_workers_that_do_not_start_again(
     check(cluster, readings, run_id, *deadly)
     ended = [worker for worker in workers if worker.poll() is not None]
     assert [worker.returncode for worker in ended] == [-signal.SIGKILL] * 2
-
-
-def test_workers_that_freeze(cluster: Cluster, tmp_path: Path, readings: Readings) -> None:
-    """A signal ends them: until then they count as living."""
-    run_id, *deadly = begin(cluster, readings, tmp_path, 1, FROZEN)
-    for read in (1, 2):
-        worker = cluster.start_worker()
-        wait_until(lambda: readings.of(*deadly) == [read], "a reading", DEADLINE_S)  # noqa: B023
-        worker.kill()
-        worker.wait()
-    cluster.start_worker()
-    check(cluster, readings, run_id, *deadly)
-    assert Outcome.API_ERROR in cluster.status(run_id).outcomes
 
 
 def test_a_retry_asks_once_more(cluster: Cluster, tmp_path: Path, readings: Readings) -> None:

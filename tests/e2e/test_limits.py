@@ -84,19 +84,6 @@ def test_a_cap_on_the_cost(alone: dict[str, str], simulator: Simulator) -> None:
     assert simulator.calls("dear") == 50
 
 
-def test_arms_of_models(alone: dict[str, str], simulator: Simulator) -> None:
-    """Each arm has the cap of a model to itself; all are parked with the model."""
-    arms = "submit --dataset harmless --prompt guard,guard-sentence --skip-preflight"
-    run(alone, f"{arms} --models simulated/dear --max-cost-per-model 0.3", code=1)
-    over = models_of(run_json(alone, "status"))
-    told = run(alone, f"{arms} --models simulated/locked", code=1).stderr
-    assert len(over) == 2
-    for of in ("guard", "guard-sentence"):
-        assert over[f"simulated/dear#{of}"] == ("over budget", 30)
-        assert f"simulated/locked#{of} (next call at" in told
-    assert simulator.stats()["requests"]["locked"] < 40
-
-
 def test_a_raised_cap(alone: dict[str, str], simulator: Simulator) -> None:
     """A run that stopped over budget goes on up to the new cap, what it has cost included."""
     run(alone, "submit --models simulated/dear --limit 90 --max-cost 0.3", code=1)

@@ -38,16 +38,6 @@ def test_an_interrupt_ends_a_command_in_order(env: dict[str, str], engine: Engin
     assert (process.returncode, err.strip()) == (130, "interrupted")
 
 
-@pytest.mark.long
-def test_interrupts_work_in_tests_that_a_script_runs_in_the_background() -> None:
-    test = f"{__file__}::{test_an_interrupt_ends_a_command_in_order.__name__}"
-    pytest_ = f"{sys.executable} -m pytest -q -p no:cacheprovider"
-    done = subprocess.run(
-        ["sh", "-c", f"trap '' INT; exec {pytest_} '{test}'"], capture_output=True, check=False
-    )
-    assert b"1 passed" in done.stdout
-
-
 @pytest.mark.parametrize("ended_by", [signal.SIGINT, signal.SIGKILL])
 def test_an_import_that_is_ended_leaves_nothing(
     env: dict[str, str], engine: Engine, tmp_path: Path, ended_by: signal.Signals

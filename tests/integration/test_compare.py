@@ -208,14 +208,6 @@ def test_unlike_runs_are_refused_with_their_differences(
     assert gate.count("\n") == 1
 
 
-def test_imported_runs_are_alike_where_both_are_unknown(aegish: CommandLine, run_of: RunOf) -> None:
-    """Two imports of the same samples are compared without --force, failed calls or not."""
-    failed = (f"e{BAD[0][1:]}", BAD[1])
-    runs = f"{run_of(a=GOOD)},{run_of(a=failed)}"
-    (pair,) = aegish.ok("compare --json --runs", runs).json["pairs"]
-    assert pair["verdict"] == "worse"
-
-
 def test_two_models_in_two_runs_are_told_how_a_gate_is_asked(
     aegish: CommandLine, run_of: RunOf
 ) -> None:

@@ -137,14 +137,6 @@ def test_without_samples_nothing_is_defined() -> None:
     assert commands_needed(one_cluster, 0.1) is None
 
 
-def test_the_gate_reads_the_interval() -> None:
-    same = _detection(both=990, a_only=3, b_only=3, neither=4)
-    assert gate(same, 0.02) is GateVerdict.SHIPS
-    assert gate(same, 0.001) is GateVerdict.INCONCLUSIVE
-    worse = _detection(both=800, a_only=150, b_only=10, neither=40)
-    assert gate(worse, 0.02) is GateVerdict.WORSE
-
-
 def test_commands_needed_follow_the_square_of_the_margin() -> None:
     """Half the margin takes four times the samples; at the mde it takes those there are."""
     found = _detection(both=800, a_only=50, b_only=50, neither=100)
