@@ -157,7 +157,8 @@ def help_page(
     command.format_help_text(context, text)
     lines = list(getattr(command, "examples", ()))
     pieces = command.collect_usage_pieces(context)
-    if pieces != ["[OPTIONS]"] or not lines:
+    says_more = pieces != ["[OPTIONS]"] and not isinstance(command, click.Group)
+    if says_more or not lines:
         lines.insert(0, " ".join([context.command_path, *pieces]))
     text.write("\n".join(["```", *lines, "```"]) + "\n\n")
     command.format_options(context, text)
