@@ -76,10 +76,10 @@ RUNS = 400
     "world",
     [
         World(60),
-        World(200),
-        World(60, cluster=3),
-        World(60, stands=0.9),
         World(60, thresholds=()),
+        pytest.param(World(200), marks=pytest.mark.long),
+        pytest.param(World(60, cluster=3), marks=pytest.mark.long),
+        pytest.param(World(60, stands=0.9), marks=pytest.mark.long),
     ],
 )
 def test_where_no_threshold_helps_at_most_14_of_400_runs_name_one(world: World) -> None:

@@ -166,6 +166,10 @@ def test_no_pairing_decides_otherwise_than_the_bounds(metric: str) -> None:
             [(*of, k) for k in range(max(0, of[2] + of[3] - of[1]), min(of[2:]) + 1)]
             for of in zip(TrueLabel, sizes, a, b, strict=True)
         ]
+        # Of a label that the metric does not count, the first and the last pairing do.
+        for place, counted in enumerate((DETECTION, ACCEPTANCE)):
+            if metric not in ("aegish_score", counted):
+                sides[place] = [sides[place][0], sides[place][-1]]
         every = [p_of(metric, *both) for both in product(*sides)]
         assert {*tried} <= {*every}
         assert len(tried) <= 9  # for 4,950 pairs of guards in some seconds
