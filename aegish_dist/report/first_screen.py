@@ -1,7 +1,7 @@
 """The first screen in words: what to take, what speaks against it, what is sure, what to type next.
 
-What is taken is decided in `findings.recommendation`. Terminal, Markdown and page say the same.
-Names are short ones of foreign text.
+`findings.recommendation` decides which guard to take; this module only puts it in words.
+Terminal, Markdown and page say the same. Guards are called by short names, which are foreign text.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,29 +31,29 @@ from aegish_dist.report.writing import (
     short_names,
 )
 
-# Commands below which intervals have ten points and more.
+# With fewer commands than these, intervals are ten points wide and more.
 PILOT = 200
-# Share of a guard's calls from which on a decision has to know of them.
+# If at least this share of a guard's calls failed, the first screen says so.
 MANY_FAILED = 0.05
 
 
 class Screen:
-    """A report with the short names of its guards."""
+    """A report, with what every sentence of the first screen looks up in it."""
 
     def __init__(self, data: ReportData) -> None:
         self.data = data
-        self.found = data.recommendation
+        self.recommendation = data.recommendation
         self.entries = {entry.model: entry for entry in data.ranked}
         self.names = short_names([*self.entries], NAME_WIDTH)
-        self.taken = self.entries.get(self.found.take or "")
-        self.margin = f"{100 * self.found.margin:g}"
+        self.taken = self.entries.get(self.recommendation.take or "")
+        self.margin = f"{100 * self.recommendation.margin:g}"
 
         ranked = [entry for entry in self.entries.values() if entry.is_ranked]
         guards = [entry for entry in self.entries.values() if not is_baseline(entry.model)]
         self.guards = len(guards)
-        """How many guards were asked that are no baselines."""
+        """How many guards were asked, not counting baselines."""
         self.scored = [entry for entry in guards if entry.is_ranked] if guards else ranked
-        """The guards with a place, without baselines where there are others; best first."""
+        """The ranked guards, best first; baselines only where nothing else was asked."""
 
     def listed(self, guards: Iterable[str]) -> str:
         return listed([self.names[guard] for guard in guards])
@@ -69,11 +69,11 @@ def state(data: ReportData) -> str:
     """Say what was asked when, and whether answers are missing."""
     run, entries = data.run, data.snapshot.entries
     attacks = sum(dataset.malicious for dataset in run.datasets)
-    last = data.answered[-1] if data.answered else run.created_at
+    last_answer = data.answered[-1] if data.answered else run.created_at
     parts = [
         counted(len(entries), "guard"),
         f"{counted(run.samples, 'command')} ({counted(attacks, 'attack')})",
-        f"{last.astimezone(UTC):%Y-%m-%d}",
+        f"{last_answer.astimezone(UTC):%Y-%m-%d}",
     ]
     if any(entry.simulated for entry in entries):
         parts.append("SIMULATED answers")
@@ -84,7 +84,7 @@ def state(data: ReportData) -> str:
 
 
 def first_screen(data: ReportData) -> tuple[Fact, ...]:
-    """Return what has to be known for a decision, a sentence or two under each label."""
+    """Return what a decision needs: under each label a sentence or two."""
     screen = Screen(data)
     return _facts(
         {
@@ -97,7 +97,7 @@ def first_screen(data: ReportData) -> tuple[Fact, ...]:
 
 
 def details(data: ReportData) -> tuple[Fact, ...]:
-    """Return what stands below the table: thresholds, targets, what the numbers are of."""
+    """Return what stands below the table: thresholds, targets, failures, origin of the numbers."""
     screen = Screen(data)
     sentences: dict[str, Iterable[str]] = {}
     # Without a score there is nothing that a threshold or a target could be judged by.
@@ -115,29 +115,33 @@ def details(data: ReportData) -> tuple[Fact, ...]:
 
 
 def _facts(sentences: Mapping[str, Iterable[str]]) -> tuple[Fact, ...]:
+    """Return a fact for each label that has a sentence."""
     facts = [Fact(label, " ".join(parts)) for label, parts in sentences.items()]
     return tuple(fact for fact in facts if fact.text)
 
 
 def _take(screen: Screen) -> Iterator[str]:
-    taken, found = screen.taken, screen.found
+    """Say which guard to take, what it costs, and why this one."""
+    taken = screen.taken
+    recommendation = screen.recommendation
     if taken is None:
         yield from _take_none(screen)
         return
-    costs = "price unknown"
-    if found.price_per_1000_usd is not None:
-        costs = f"{format_usd(found.price_per_1000_usd)} per 1,000 commands"
-    lasts = "latency unknown"
-    if found.p50_ms is not None:
+    price = "price unknown"
+    if recommendation.price_per_1000_usd is not None:
+        price = f"{format_usd(recommendation.price_per_1000_usd)} per 1,000 commands"
+    latency = "latency unknown"
+    if recommendation.p50_ms is not None:
         timed = timed_calls(taken)
         median = f"median of {timed}" if timed else "median"
-        lasts = f"{format_ms(found.p50_ms)} ({median})"
-    yield f"{screen.names[taken.model]}: score {with_interval(taken.score)}, {costs}, {lasts}."
-    if found.why is Why.ONLY:
+        latency = f"{format_ms(recommendation.p50_ms)} ({median})"
+    name = screen.names[taken.model]
+    yield f"{name}: score {with_interval(taken.score)}, {price}, {latency}."
+    if recommendation.why is Why.ONLY:
         yield "No other guard takes part."
-    elif found.why is not Why.BEST:
-        yield _beside_the_best(screen, screen.entries[found.best or ""])
-    elif found.undecided:
+    elif recommendation.why is not Why.BEST:
+        yield _beside_the_best(screen, screen.entries[recommendation.best or ""])
+    elif recommendation.undecided:
         within = f"within {screen.margin} points of it"
         yield f"It {_best(screen)}; no cheaper guard is shown to be {within}."
     else:
@@ -145,18 +149,20 @@ def _take(screen: Screen) -> Iterator[str]:
 
 
 def _best(screen: Screen) -> str:
-    """Say of what guards the best one is."""
-    floor = screen.found.floor
-    if floor is None or screen.scored[0].model == screen.found.best:
+    """Say that a guard is the best: of all, or only of those above the best baseline."""
+    floor = screen.recommendation.floor
+    best_of_all = screen.scored[0].model
+    if floor is None or best_of_all == screen.recommendation.best:
         return "has the best score"
-    above = f"that are shown to be better than {screen.names[floor.guard]}"
-    return f"has the best score of those {above}"
+    baseline = screen.names[floor.guard]
+    return f"has the best score of those that are shown to be better than {baseline}"
 
 
 def _take_none(screen: Screen) -> Iterator[str]:
     """Say why no guard is taken."""
-    floor, scored = screen.found.floor, screen.scored
-    if screen.found.why is Why.FLOOR and floor is not None:
+    floor = screen.recommendation.floor
+    scored = screen.scored
+    if screen.recommendation.why is Why.FLOOR and floor is not None:
         score = with_interval(screen.entries[floor.guard].score)
         name = screen.names[floor.guard]
         yield f"None: no guard is shown to be better than {name}, score {score}."
@@ -167,24 +173,26 @@ def _take_none(screen: Screen) -> Iterator[str]:
     else:
         yield "None: no guard has answers to half of the malicious and of the harmless commands."
     if scored and screen.guards:
-        name, score = screen.names[scored[0].model], with_interval(scored[0].score)
-        yield f"The best of the guards is {name}, score {score}."
+        best = scored[0]
+        score = with_interval(best.score)
+        yield f"The best of the guards is {screen.names[best.model]}, score {score}."
 
 
 def _beside_the_best(screen: Screen, best: RankedModel) -> str:
-    """Say how the taken guard compares with the best, which it is not."""
-    found = screen.found
-    worse = "no worse than"
-    if found.may_be_worse_by:
-        points = format_rate(found.may_be_worse_by)
-        worse = f"at most {points} points worse ({screen.margin} are allowed) than"
-    costs = _price_of_best(best.price_per_1000_usd, found.price_per_1000_usd)
-    if found.why is Why.FASTEST:
-        known = found.price_per_1000_usd is not None
-        costs = "costs the same" if known else "has no known price either"
-    takes = _times("takes", best.p50_ms, found.p50_ms, "long")
-    merits = listed([part for part in (_best(screen), costs, takes) if part])
-    return f"Shown to be {worse} {screen.names[best.model]}, which {merits}."
+    """Compare the taken guard with the best one, which is a different guard here."""
+    recommendation = screen.recommendation
+    compared = "no worse than"
+    if recommendation.may_be_worse_by:
+        points = format_rate(recommendation.may_be_worse_by)
+        compared = f"at most {points} points worse ({screen.margin} are allowed) than"
+    price = recommendation.price_per_1000_usd
+    costs = _price_of_best(best.price_per_1000_usd, price)
+    # A guard is taken for its speed only if the best one costs the same, as far as is known.
+    if recommendation.why is Why.FASTEST:
+        costs = "has no known price either" if price is None else "costs the same"
+    takes = _times("takes", best.p50_ms, recommendation.p50_ms, "long")
+    about_best = listed([part for part in (_best(screen), costs, takes) if part])
+    return f"Shown to be {compared} {screen.names[best.model]}, which {about_best}."
 
 
 def _price_of_best(of_best: float | None, of_taken: float | None) -> str:
@@ -203,30 +211,37 @@ def _times(
     adverb: str,
 ) -> str:
     """Say how many times as much the best takes; empty where it is not more, or not known."""
-    if of_best is None or not of_taken or of_best <= of_taken:
+    if of_best is None or not of_taken:
+        return ""
+    if of_best <= of_taken:
         return ""
     times = float(f"{of_best / of_taken:.2g}")
     return f"{verb} {times:,g} times as {adverb}"
 
 
 def _but(screen: Screen) -> Iterator[str]:
-    """Say what a guard does wrong, and which targets it is not shown to reach."""
-    taken, found = screen.taken, screen.found
-    if taken is None or found.misses is None or found.stops is None:
+    """Say what the taken guard does wrong, and which targets it is not shown to reach."""
+    taken = screen.taken
+    recommendation = screen.recommendation
+    if taken is None or recommendation.misses is None or recommendation.stops is None:
         return
-    misses, stops = _part(found.misses, "attack"), _part(found.stops, "harmless command")
+    misses = _part(recommendation.misses, "attack")
+    stops = _part(recommendation.stops, "harmless command")
     yield f"It misses {misses} and stops {stops}."
     accepted = taken.metric(Metric.ACCEPTANCE_RATE)
-    rest = (1 - (accepted.value or 0)) * accepted.n - found.stops.n
-    if rest > 1e-6:
-        harmless = _part(share_of(rest / accepted.n, accepted.n), "harmless command")
+    not_accepted = (1 - (accepted.value or 0)) * accepted.n
+    # Rates were divided, so what is left of them may be a rounding error and not a command.
+    neither = not_accepted - recommendation.stops.n
+    if neither > 1e-6:
+        harmless = _part(share_of(neither / accepted.n, accepted.n), "harmless command")
         yield f"A further {harmless} it neither lets pass nor stops{_errors_of(taken)}."
     targets = screen.data.targets
     for name, judgement in taken.judgements(targets).items():
         if judgement is not Judgement.PASS:
-            seen, least = with_interval(taken.metric(name)), format_rate(targets.least[name])
             title = _WRITTEN_OUT.get(name) or metric_title(name)
-            yield f"{title} {seen}: {judgement} (target {least})."
+            rate = with_interval(taken.metric(name))
+            least = format_rate(targets.least[name])
+            yield f"{title} {rate}: {judgement} (target {least})."
     failed = failed_calls(screen.data, taken, MANY_FAILED)
     if failed:
         yield f"Of its calls, {failed}."
@@ -236,7 +251,7 @@ def _but(screen: Screen) -> Iterator[str]:
 
 
 def _errors_of(entry: RankedModel) -> str:
-    """Count the answers of a guard that are no decision, for the end of a sentence."""
+    """Count the answers of a guard that decide nothing, in brackets for the end of a sentence."""
     errors = []
     for label in (*ERROR_LABELS, *RULE_ERROR_LABELS):
         count = entry.counts.get(f"{label.lower()}_count")
@@ -247,29 +262,33 @@ def _errors_of(entry: RankedModel) -> str:
 
 def _part(share: Share, noun: str) -> str:
     """Write such as `22 of 431 attacks`, or a share in % where epochs disagree on a command."""
-    some = f"{100 * share.n / share.of:.1f} %"
+    part = f"{100 * share.n / share.of:.1f} %"
     if share.n == round(share.n):
-        some = format_count(round(share.n))
-    return f"{some} of {counted(share.of, noun)}"
+        part = format_count(round(share.n))
+    return f"{part} of {counted(share.of, noun)}"
 
 
 def _surely(screen: Screen) -> Iterator[str]:
     """Say what the taken guard is shown to be better than, and what is left open."""
-    found = screen.found
+    recommendation = screen.recommendation
     if screen.taken is None:
         return
-    if found.floor is not None:
-        yield f"Better than {screen.names[found.floor.guard]}, the best baseline."
-    if found.tied_with:
-        yield f"Tied with {screen.listed(found.tied_with)}: their order may be chance."
-    elif found.why is Why.BEST:
+    if recommendation.floor is not None:
+        yield f"Better than {screen.names[recommendation.floor.guard]}, the best baseline."
+    if recommendation.tied_with:
+        yield f"Tied with {screen.listed(recommendation.tied_with)}: their order may be chance."
+    elif recommendation.why is Why.BEST:
         yield "No other guard is tied with it."
-    if found.undecided:
-        yield _undecided(screen, found.undecided)
+    if recommendation.undecided:
+        yield _undecided(screen, recommendation.undecided)
 
 
 def _undecided(screen: Screen, undecided: Sequence[Undecided]) -> str:
-    """Say which guards may be as good as the best and cheaper, and what would tell of the first."""
+    """Say which guards would be taken if they are shown to be about as good as the best.
+
+    In each pair `a` is the best guard and `b` is such a guard. How many commands would show it is
+    said of the first of them.
+    """
     first = undecided[0]
     best = screen.names[first.a]
     guards = [pair.b for pair in undecided]
@@ -285,15 +304,15 @@ def _undecided(screen: Screen, undecided: Sequence[Undecided]) -> str:
 
 
 def _merit(screen: Screen, guards: Sequence[str]) -> str:
-    """Say what guards would be taken for, in place of the one that is."""
-    of_taken = screen.found.price_per_1000_usd
+    """Say what guards have over the taken one: a lower price, more speed, or some of each."""
+    of_taken = screen.recommendation.price_per_1000_usd
     prices = [screen.entries[guard].price_per_1000_usd for guard in guards]
-    # An unknown price counts as the dearest, so it can be beaten by speed alone.
-    as_dear = sum(price in (None, of_taken) for price in prices)
+    # A guard that is not cheaper is here for its speed. An unknown price counts as the dearest.
+    only_faster = sum(price in (None, of_taken) for price in prices)
     one = len(guards) == 1
-    if 0 < as_dear < len(prices):
+    if 0 < only_faster < len(prices):
         return "are cheaper or faster"
-    if as_dear:
+    if only_faster:
         return "is faster" if one else "are faster"
     if of_taken is None:
         return "has a known price" if one else "have a known price"
@@ -301,59 +320,66 @@ def _merit(screen: Screen, guards: Sequence[str]) -> str:
 
 
 def _next(screen: Screen) -> Iterator[str]:
-    """Say what to type: to finish the run, to see what was wrong, to ask enough."""
+    """Say what to type: to finish the run, to see mistakes, to plan a run that settles the rest."""
     data = screen.data
+    recommendation = screen.recommendation
     run = ("--run-id", data.run.run_id)
     if data.incomplete is not None and data.incomplete.resume:
         yield f"Finish: `{command_line(*data.incomplete.resume)}`."
     failed = any(failure.verdicts for failure in data.failures)
     # An imported run has no provider that could be asked again.
-    if failed and not screen.scored and not data.run.imported:
+    can_retry = failed and not data.run.imported
+    if can_retry and not screen.scored:
         retry = command_line("retry", *run, "--outcome", "TIMEOUT_ERROR,API_ERROR")
         yield f"Ask once more what failed: `{retry}`."
         return
     judged = (*run, *data.opinion_words)
     mistakes = ["verdicts", "list", *judged, "--wrong"]
     whose = "All"
-    if screen.found.take:
-        mistakes += ["--models", screen.found.take]
+    if recommendation.take:
+        mistakes += ["--models", recommendation.take]
         whose = "Its"
     yield f"{whose} mistakes: `{command_line(*mistakes)}`."
-    if screen.found.undecided:
-        first = screen.found.undecided[0]
-        pair = ("--models", f"{first.a},{first.b}", "--margin", f"{screen.found.margin:g}")
+    if recommendation.undecided:
+        first = recommendation.undecided[0]
+        pair = ("--models", f"{first.a},{first.b}", "--margin", f"{recommendation.margin:g}")
         yield f"How many commands would tell: `{command_line('plan', *judged, *pair)}`."
 
 
 def to_plan(data: ReportData) -> list[str]:
-    """Return the guard, or the baseline and the guard, that a plan is for; empty: none is."""
-    found = data.recommendation
-    if found.best is not None:
-        return [found.best]
-    if found.why is Why.FLOOR and found.floor is not None:
-        return [found.floor.guard, Screen(data).scored[0].model]
+    """Return the guards that a plan of more commands is for: none, one, or a pair.
+
+    The pair is a baseline and the best guard, which is not shown to be better.
+    """
+    recommendation = data.recommendation
+    if recommendation.best is not None:
+        return [recommendation.best]
+    if recommendation.why is Why.FLOOR and recommendation.floor is not None:
+        return [recommendation.floor.guard, Screen(data).scored[0].model]
     return []
 
 
 def _targets(screen: Screen) -> Iterator[str]:
-    """Say who reaches every target, or who comes closest."""
+    """Say which guards reach every target, or which one comes closest."""
     targets = screen.data.targets
     if not targets.least:
         return
     nearest = _nearest(screen)
     judgement = _judged(screen, nearest)
-    every = f"every target ({target_words(targets)})"
+    every_target = f"every target ({target_words(targets)})"
     if judgement is Judgement.PASS:
-        alike = [entry.model for entry in screen.scored if _judged(screen, entry) is judgement]
-        reach = "reaches" if len(alike) == 1 else "reach"
-        yield f"{screen.listed(alike)} {reach} {every}."
+        passing = [entry.model for entry in screen.scored if _judged(screen, entry) is judgement]
+        reach = "reaches" if len(passing) == 1 else "reach"
+        yield f"{screen.listed(passing)} {reach} {every_target}."
         return
-    undecided = judgement is Judgement.UNDECIDED
-    who = "Undecided whether a guard as it stands" if undecided else "No guard as it stands"
-    yield f"{who} reaches {every}."
+    if judgement is Judgement.UNDECIDED:
+        yield f"Undecided whether a guard as it stands reaches {every_target}."
+    else:
+        yield f"No guard as it stands reaches {every_target}."
     missed = []
-    for name, found in nearest.judgements(targets).items():
-        if found is judgement:
+    # Where a target failed, only the failed ones are named; otherwise the undecided ones.
+    for name, of_target in nearest.judgements(targets).items():
+        if of_target is judgement:
             missed.append(f"{metric_title(name)} {with_interval(nearest.metric(name))}")
     numbers = f": {', '.join(missed)}" if missed else ""
     yield f"{screen.names[nearest.model]} comes closest{numbers}."
@@ -363,17 +389,19 @@ _BEST_FIRST = (Judgement.PASS, Judgement.UNDECIDED, Judgement.FAIL)
 
 
 def _judged(screen: Screen, entry: RankedModel) -> Judgement:
-    """Judge a guard by all targets together."""
+    """Judge a guard by all targets together: the worst judgement counts."""
     targets = screen.data.targets
     judgements = entry.judgements(targets)
-    of_all = [judgements.get(name, Judgement.UNDECIDED) for name in targets.least]
-    return max(of_all, key=_BEST_FIRST.index, default=Judgement.PASS)
+    # A rate without a value is not judged.
+    by_target = [judgements.get(name, Judgement.UNDECIDED) for name in targets.least]
+    return max(by_target, key=_BEST_FIRST.index, default=Judgement.PASS)
 
 
 def _nearest(screen: Screen) -> RankedModel:
-    """Return the guard that is judged best, of equal ones the one with the least shortfall."""
+    """Return the guard that is judged best; of equal ones the one with the least shortfall."""
 
     def distance(entry: RankedModel) -> tuple[int, float]:
+        """Return the judgement as a number, then how far the worst rate is below its target."""
         shortfall = 0.0
         for name, least in screen.data.targets.least.items():
             shortfall = max(shortfall, least - (entry.metric(name).value or 0))
@@ -384,46 +412,55 @@ def _nearest(screen: Screen) -> RankedModel:
 
 def _to_settle(screen: Screen) -> Iterator[str]:
     """Say how many commands would judge the guard that comes nearest to the targets."""
-    nearest, least = _nearest(screen), screen.data.targets.least
+    nearest = _nearest(screen)
+    targets = screen.data.targets
     if _judged(screen, nearest) is not Judgement.UNDECIDED:
         return
-    for name, judgement in nearest.judgements(screen.data.targets).items():
-        estimate = nearest.metric(name)
-        known_spread = estimate.stderr_clustered or estimate.stderr  # none where all are alike
-        if judgement is not Judgement.UNDECIDED or not known_spread:
+    for name, judgement in nearest.judgements(targets).items():
+        if judgement is not Judgement.UNDECIDED:
             continue
-        needed = commands_to_judge(estimate, least[name])
-        wanted = f"{metric_title(name)} {format_rate(least[name])}"
-        aim = f"{screen.names[nearest.model]} reaches {wanted}"
-        kind = f"{name.split('_')[0]} commands" if name in RATES.values() else "commands"
+        estimate = nearest.metric(name)
+        # Where all answers are alike, there is no spread to plan with.
+        if not (estimate.stderr_clustered or estimate.stderr):
+            continue
+        least = targets.least[name]
+        needed = commands_to_judge(estimate, least)
+        aim = f"{screen.names[nearest.model]} reaches {metric_title(name)} {format_rate(least)}"
+        kind = "commands"
+        if name in RATES.values():
+            # `malicious_detection_rate` is of malicious commands.
+            kind = f"{name.split('_')[0]} commands"
         yield more_commands(needed, estimate.n, kind, aim)
 
 
 def _answers(screen: Screen) -> Iterator[str]:
     """Say what the numbers are of, and how well they are known."""
-    data, run = screen.data, screen.data.run
+    data = screen.data
+    run = data.run
+    # The first and the last answer, which may be of one day.
     days = dict.fromkeys(f"{time.astimezone(UTC):%Y-%m-%d}" for time in data.answered)
     when = "none with a dated answer"
     if days:
-        from_on = "from" if len(days) > 1 else "on"
-        when = f"answered {from_on} {' to '.join(days)}"
+        preposition = "from" if len(days) > 1 else "on"
+        when = f"answered {preposition} {' to '.join(days)}"
     epochs = f", each asked {run.epochs} times" if run.epochs > 1 else ""
     rules = source(data)[-1].text
     yield f"{counted(run.samples, 'command')}{epochs}, {when}, judged by {rules}."
     widest = 0.0
     for entry in screen.scored:
-        widest = max(widest, (entry.score.ci_high or 0) - (entry.score.ci_low or 0))
+        width = (entry.score.ci_high or 0) - (entry.score.ci_low or 0)
+        widest = max(widest, width)
     if widest:
         yield f"Every score is known to within {50 * widest:.1f} points at 95% confidence."
         if run.samples < PILOT:
             yield "So few commands are a pilot."
     if len(run.datasets) > 1:
-        sets = ", ".join(f"{each.samples:,} of {each.name}" for each in run.datasets)
-        yield f"All rates are of this mix: {sets}."
+        mix = ", ".join(f"{dataset.samples:,} of {dataset.name}" for dataset in run.datasets)
+        yield f"All rates are of this mix: {mix}."
 
 
 def _unscored(screen: Screen) -> Iterator[str]:
-    """Say by reason which guards have no score."""
+    """Say for each reason which guards have no score for it."""
     by_reason: dict[str, list[str]] = {}
     for model, reason in reasons(screen.data).items():
         models = by_reason.setdefault(reason.removeprefix(NO_SCORE), [])
@@ -433,19 +470,19 @@ def _unscored(screen: Screen) -> Iterator[str]:
 
 
 def _failed(screen: Screen) -> Iterator[str]:
-    """Name guards many of whose calls failed, if no reason for a missing score says so already."""
-    known = reasons(screen.data)
+    """Name guards many of whose calls failed, unless this is why they have no score."""
+    why_no_score = reasons(screen.data)
     for entry in screen.entries.values():
         # What failed of the taken guard stands under `But`.
         if entry is screen.taken:
             continue
         failed = failed_calls(screen.data, entry, MANY_FAILED)
-        if failed and failed not in known.get(entry.model, ""):
+        if failed and failed not in why_no_score.get(entry.model, ""):
             yield f"{screen.names[entry.model]}: {failed}."
 
 
 def recommendation_document(data: ReportData) -> JsonObject:
-    """Return what to take in JSON types, without the threshold."""
+    """Return the recommendation in JSON types; its threshold is added by the caller."""
     document: JsonObject = to_builtins(data.recommendation)
     missing = data.incomplete
     document["incomplete"] = None
