@@ -61,7 +61,11 @@ def _beta_front(x: float, y: float, a: float, b: float) -> float:
 def stirling_error(z: float) -> float:
     """Return log Gamma(z + 1) minus Stirling's formula."""
     if z < 25:
-        return math.lgamma(z + 1) - (z + 0.5) * math.log(z) + z - _HALF_LOG_2_PI
+        stirling_power = (z + 0.5) * math.log(z)
+        return math.lgamma(z + 1) - stirling_power + z - _HALF_LOG_2_PI
+
+    # The series of DLMF 5.11.1, by Horner's rule in w = 1 / z^2:
+    # 1 / (12 z) - 1 / (360 z^3) + 1 / (1260 z^5) - 1 / (1680 z^7) + 1 / (1188 z^9)
     w = 1 / (z * z)
     return (1 / 12 - w * (1 / 360 - w * (1 / 1260 - w * (1 / 1680 - w / 1188)))) / z
 
@@ -71,10 +75,17 @@ def _deviance(a: float, mean: float) -> float:
     gap = a - mean
     if abs(gap) >= 0.1 * (a + mean):
         return a * math.log(a / mean) - gap
+
+    # gap v + 2 a (v^3 / 3 + v^5 / 5 + v^7 / 7 + ...), until a term changes nothing (Loader 2000)
     v = gap / (a + mean)
-    total, grown, term, power = math.nan, gap * v, 2 * a * v, 1
+    term = 2 * a * v
+    power = 1
+    total = math.nan
+    grown = gap * v
     while grown != total:
-        total, term, power = grown, term * v * v, power + 2
+        total = grown
+        term = term * v * v
+        power += 2
         grown = total + term / power
     return total
 
@@ -92,13 +103,16 @@ def beta_convergents(x: Number, a: Number, b: Number) -> Iterator[tuple[Number, 
 
     Each comes with its last factor minus 1; once that is below `SETTLED`, it is the result.
     """
-    c: Number = x * 0 + 1
+    c: Number = x * 0 + 1  # 1 of the kind of x, a number or an array
     d: Number = 1 / (1 - (a + b) * x / (a + 1) + _TINY)
     fraction = d
+
     for m in range(1, 100_000):
+        # DLMF 8.17.23 has the coefficients d_2m and d_2m+1.
         place = a + 2 * m
         even = m * (b - m) * x / ((place - 1) * place)
         odd = -(a + m) * (a + b + m) * x / (place * (place + 1))
+
         for coefficient in (even, odd):
             d = 1 / (1 + coefficient * d + _TINY)
             c = 1 + coefficient / c + _TINY
@@ -116,18 +130,30 @@ def beta_quantile(p: float, a: float, b: float) -> float:
         return 0.0
     if p >= 1:
         return 1.0
+
     log_scale = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
-    low, high, x = 0.0, 1.0, a / (a + b)
+    low = 0.0
+    high = 1.0
+    x = a / (a + b)  # the mean of the distribution
     for _ in range(200):
-        found = beta_cdf(x, a, b)
-        low, high = (x, high) if found < p else (low, x)
+        probability = beta_cdf(x, a, b)
+        if probability < p:
+            low = x
+        else:
+            high = x
+
+        # The derivative of I by log x: x times the density.
         slope = math.exp(log_scale + a * math.log(x) + (b - 1) * math.log1p(-x))
-        step = found * math.log(p / found) / slope if found and slope else math.inf
+        step = math.inf  # of log x
+        if probability and slope:
+            step = probability * math.log(p / probability) / slope
         if abs(step) < 1e-14:
             return x
+
         new = x * math.exp(step) if abs(step) < 1 else math.inf
-        new = new if low < new < high else (low + high) / 2
-        if new in (low, high):
+        if not low < new < high:
+            new = (low + high) / 2
+        if new in (low, high):  # no number is left between them
             return new
         x = new
     return x
@@ -136,7 +162,10 @@ def beta_quantile(p: float, a: float, b: float) -> float:
 def t_two_sided(t: float, df: float) -> float:
     """Return the probability that Student's t is at least |t| away from 0; df > 0."""
     whole = df + t * t
-    return 0.0 if math.isinf(whole) else _beta_cdf(df / whole, t * t / whole, df / 2, 0.5)
+    if math.isinf(whole):
+        return 0.0
+    # I_x(df / 2, 1 / 2) at x = df / (df + t^2)
+    return _beta_cdf(df / whole, t * t / whole, df / 2, 0.5)
 
 
 @lru_cache(maxsize=1024)
@@ -150,16 +179,22 @@ def t_quantile(p: float, df: float) -> float:
         return 0.0
     tail = min(p, 1 - p)
     t = _t_by_newton(tail, df) if df > 2 else _t_by_bisection(2 * tail, df)
+    # Student's t is symmetric around 0.
     return math.copysign(t, p - 0.5)
 
 
 def _t_by_newton(tail: float, df: float) -> float:
+    """Return t > 0 with this probability beyond it."""
     z = -NormalDist().inv_cdf(tail)
-    t = z + (z**3 + z) / (4 * df) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * df**2)
+    first_order = (z**3 + z) / (4 * df)
+    second_order = (5 * z**5 + 16 * z**3 + 3 * z) / (96 * df**2)
+    t = z + first_order + second_order
     for _ in range(30):
         whole = df + t * t
-        density = _beta_front(df / whole, t * t / whole, df / 2, 0.5) / t
-        step = (t_two_sided(t, df) / 2 - tail) / density
+        front = _beta_front(df / whole, t * t / whole, df / 2, 0.5)
+        density = front / t  # of Student's t
+        excess = t_two_sided(t, df) / 2 - tail
+        step = excess / density
         t += step
         if abs(step) < 1e-9 * t:  # each step squares the error
             break
@@ -167,6 +202,7 @@ def _t_by_newton(tail: float, df: float) -> float:
 
 
 def _t_by_bisection(tails: float, df: float) -> float:
+    """Return t > 0 with this probability beyond t and beyond -t together."""
     # Solved for df / (df + t^2) or for its complement t^2 / (df + t^2), whichever is the smaller:
     # near 1 either would lose digits.
     x = beta_quantile(tails, df / 2, 0.5)
@@ -184,17 +220,22 @@ def holm(p_values: Mapping[Test, float | None]) -> dict[Test, float | None]:
 
     None stays None and is not counted as a test.
     """
-    known = [(test, p) for test, p in p_values.items() if p is not None]
-    known.sort(key=itemgetter(1))
+    defined = [(test, p) for test, p in p_values.items() if p is not None]
+    defined.sort(key=itemgetter(1))
     adjusted = dict[Test, float | None](p_values)
-    largest = 0.0
-    for rank, (test, p) in enumerate(known):
-        largest = max(largest, min(1.0, (len(known) - rank) * p))
+    tests_left = len(defined)
+    largest = 0.0  # an adjusted p is never below that of a test with a smaller p
+    for test, p in defined:
+        largest = max(largest, min(1.0, tests_left * p))
         adjusted[test] = largest
+        tests_left -= 1
     return adjusted
 
 
-def holm_adjusted(found: Mapping[Test, Difference]) -> dict[Test, Difference]:
+def holm_adjusted(differences: Mapping[Test, Difference]) -> dict[Test, Difference]:
     """Return the differences with Holm's p over all of them."""
-    adjusted = holm({test: each.p_value for test, each in found.items()})
-    return {test: replace(each, p_adjusted=adjusted[test]) for test, each in found.items()}
+    adjusted = holm({test: difference.p_value for test, difference in differences.items()})
+    return {
+        test: replace(difference, p_adjusted=adjusted[test])
+        for test, difference in differences.items()
+    }

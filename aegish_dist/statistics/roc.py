@@ -57,15 +57,17 @@ class ScoredDecisions:
     def __init__(self, samples: AskedSamples, suspicion: Floats) -> None:
         """Take an array of samples x epochs; NaN, unscored, is left out."""
         scored = ~np.isnan(suspicion)
-        sample = np.nonzero(scored)[0]
+        sample, _ = np.nonzero(scored)
         falling, level = np.unique(-suspicion[scored], return_inverse=True)
         self.samples = samples
         self.levels = -falling
         """The distinct values, most suspicious first."""
+
         malicious = samples.malicious[sample]
         self.dangerous = _Side(level[malicious], sample[malicious])
         self.harmless = _Side(level[~malicious], sample[~malicious])
         self.sides = (self.dangerous, self.harmless)
+
         of_levels = [np.bincount(side.level, minlength=len(falling)) for side in self.sides]
         self.stopped = [np.concatenate([[0], np.cumsum(number)]) for number in of_levels]
         """Dangerous, and harmless decisions in the first 0, 1, 2 … levels: the ROC curve."""
@@ -80,8 +82,8 @@ class ScoredDecisions:
     @property
     def rates(self) -> tuple[Floats, Floats]:
         """Detection and false positive rates in the first 0, 1, 2 … levels."""
-        found, flagged = (number / number[-1] for number in self.stopped)
-        return found, flagged
+        tpr, fpr = (number / number[-1] for number in self.stopped)
+        return tpr, fpr
 
 
 def _stopped(scores: ScoredDecisions, side: _Side, levels: int) -> SampledMean:
@@ -136,28 +138,35 @@ def average_precision(scores: ScoredDecisions) -> Estimate:
 
 
 class _Term(NamedTuple):
-    """By level, the part of a metric that a dangerous decision adds; its derivatives by rates."""
+    """What a dangerous decision of each level adds to a metric, and its derivatives by rates."""
 
     value: Floats
-    above: Floats  # by the false positive rate above its level
-    at: Floats  # by the false positive rate at or above its level
-    found: Floats  # by the true positive rate at or above its level
+    by_fpr_above: Floats  # derivative by the false positive rate above the level
+    by_fpr_at: Floats  # by the false positive rate at or above the level
+    by_tpr_at: Floats  # by the true positive rate at or above the level
 
 
-_Metric = Callable[[Floats, Floats, Floats], _Term]  # of the rates `found`, `above` and `at`
+_Metric = Callable[[Floats, Floats, Floats], _Term]
+"""Takes by level the true positive rate at or above it, and the false positive rates above it, and
+at or above it."""
 
 
 def _area(max_fpr: float) -> _Metric:
     """Return the area under the curve up to a false positive rate, as a share of that rate."""
 
-    def term(_: Floats, above: Floats, at: Floats) -> _Term:
-        end = np.minimum(at, max_fpr)  # of the part of the level's line within the bound
-        rises = at > above
-        part = np.where(rises, (end - above) / np.where(rises, at - above, 1.0), 1.0)
-        value = max_fpr - end + part * (end - above) / 2
+    def term(_: Floats, fpr_above: Floats, fpr_at: Floats) -> _Term:
+        # The level is a straight line of the curve, from one false positive rate to the other, or
+        # to the bound. Right of it lie a triangle up to `end`, and a rectangle from there on.
+        end = np.minimum(fpr_at, max_fpr)
+        width = end - fpr_above
+        has_width = fpr_at > fpr_above
+        whole_width = np.where(has_width, fpr_at - fpr_above, 1.0)
+        part = np.where(has_width, width / whole_width, 1.0)  # of the line, up to the bound
+        value = max_fpr - end + part * width / 2
         slope = part * part / 2
+
         # At 1 a harmless decision counts for all dangerous ones below.
-        within = (above < max_fpr) | (max_fpr >= 1)
+        within = (fpr_above < max_fpr) | (max_fpr >= 1)
         parts = (value, slope - part, -slope, np.zeros_like(value))
         return _Term(*(np.where(within, each / max_fpr, 0.0) for each in parts))
 
@@ -165,10 +174,18 @@ def _area(max_fpr: float) -> _Metric:
 
 
 def _precision(prevalence: float) -> _Metric:
-    def term(found: Floats, _: Floats, at: Floats) -> _Term:
-        right, wrong = prevalence * found, (1 - prevalence) * at
-        slope = prevalence * (1 - prevalence) / (right + wrong) ** 2
-        return _Term(right / (right + wrong), np.zeros_like(found), -slope * found, slope * at)
+    """Return the precision of the stops at or above a level."""
+
+    def term(tpr_at: Floats, _: Floats, fpr_at: Floats) -> _Term:
+        right = prevalence * tpr_at
+        stopped = right + (1 - prevalence) * fpr_at
+        slope = prevalence * (1 - prevalence) / stopped**2
+        return _Term(
+            value=right / stopped,
+            by_fpr_above=np.zeros_like(tpr_at),
+            by_fpr_at=-slope * tpr_at,
+            by_tpr_at=slope * fpr_at,
+        )
 
     return term
 
@@ -180,15 +197,17 @@ class _Influence(NamedTuple):
 
 
 def _influence(scores: ScoredDecisions, metric: _Metric) -> _Influence:
-    found, fpr = (number / number[-1] for number in scores.stopped)
-    term = metric(found[1:], fpr[:-1], fpr[1:])
-    share = np.diff(found)
-    # A decision counts for its own level and all below.
-    by_found = _from_below(share * term.found)
-    by_fpr = _from_below(share * (term.at + term.above))
+    tpr, fpr = scores.rates
+    term = metric(tpr[1:], fpr[:-1], fpr[1:])
+    share = np.diff(tpr)  # by level, of all dangerous decisions
     value = min(1.0, math.fsum(share * term.value))  # the sum is rounded
-    of_harmless = by_fpr - share * (term.at + term.above) + share * term.at
-    return _Influence(value, term.value + by_found, of_harmless)
+
+    # A decision raises the rates at its own level and at all below. The rate above its own level is
+    # the one that a harmless decision does not raise.
+    of_dangerous = term.value + _from_below(share * term.by_tpr_at)
+    by_fpr = share * (term.by_fpr_at + term.by_fpr_above)
+    of_harmless = _from_below(by_fpr) - by_fpr + share * term.by_fpr_at
+    return _Influence(value, of_dangerous, of_harmless)
 
 
 def _from_below(parts: Floats) -> Floats:
@@ -205,19 +224,25 @@ def _estimate(scores: ScoredDecisions, metric: _Metric, share: float = 1.0) -> E
     """
     if not scores.has_both_labels:
         return Estimate(n=len(scores), clusters=0)
-    value, *parts = _influence(scores, metric)
+
+    value, *influences = _influence(scores, metric)
     strata = []
-    for side, of_level in zip(scores.sides, parts, strict=True):
-        strata.append(_sums(scores.samples.cluster[side.sample], of_level[side.level]))
+    for side, influence in zip(scores.sides, influences, strict=True):
+        cluster = scores.samples.cluster[side.sample]
+        strata.append(_sums(cluster, influence[side.level]))
     variance = clustered_variance(strata)
     if not variance.defined[0]:  # a side has a single cluster
         return Estimate(value=value, n=len(scores))
-    dangerous, harmless = (len(np.unique(side.sample)) for side in scores.sides)
+
+    dangerous, harmless = (len(np.unique(side.sample)) for side in scores.sides)  # samples
     clusters = int(strata[0].clusters[0] + strata[1].clusters[0])
+    mean_cluster = (dangerous + harmless) / clusters
     n = min(dangerous, share * harmless)
+
+    # The interval will take z standard errors where few clusters need t of them.
     quantile = t_quantile(0.975, float(variance.df[0]))
-    spread = float(variance.reduced[0]) * (quantile / Z_95) ** 2
-    assumed = with_assumption(spread, n, (dangerous + harmless) / clusters)
+    widened = float(variance.reduced[0]) * (quantile / Z_95) ** 2
+    assumed = with_assumption(widened, n, mean_cluster)
     interval = proportion_interval(value, effective_samples(value, n, assumed))
     stderr = math.sqrt(variance.sandwich[0])
     return Estimate(value, None, stderr, *interval, len(scores), int(variance.clusters[0]))
@@ -242,20 +267,24 @@ def detection_at(scores: ScoredDecisions, max_fpr: float) -> OperatingPoint | No
     """
     if not scores.has_both_labels:
         return None
-    found, fprs = scores.rates
-    best = int((fprs <= max_fpr * (1 + 1e-12)).sum()) - 1
+
+    tpr, fpr = scores.rates
+    best = int((fpr <= max_fpr * (1 + 1e-12)).sum()) - 1  # how many levels are stopped
     detected, flagged = (_stopped(scores, side, best) for side in scores.sides)
-    of_harmless, rate = flagged.effective_samples, rate_of(detected)
-    ends = [
-        wilson(float(found[place]), detected.effective_samples, math.sqrt(_CUT**2 - z**2))
-        for place, z in _plausible(fprs, best, of_harmless, max_fpr)
-    ]
+    n_dangerous = detected.effective_samples
+    n_harmless = flagged.effective_samples
+    intervals = []
+    for place, z in _plausible(fpr, best, n_harmless, max_fpr):
+        left = math.sqrt(_CUT**2 - z**2)  # standard deviations that the detection rate may have
+        intervals.append(wilson(float(tpr[place]), n_dangerous, left))
+
+    rate = rate_of(detected)
     detection = replace(
         rate,
         stderr=None,
-        stderr_clustered=_stderr_at(scores, rate.stderr_clustered, of_harmless, max_fpr),
-        ci_low=min(end.low for end in ends),
-        ci_high=max(end.high for end in ends),
+        stderr_clustered=_stderr_at(scores, rate.stderr_clustered, n_harmless, max_fpr),
+        ci_low=min(interval.low for interval in intervals),
+        ci_high=max(interval.high for interval in intervals),
     )
     threshold = float(scores.levels[best - 1]) if best else None
     return OperatingPoint(max_fpr, threshold, detection, rate_of(flagged))
@@ -263,7 +292,9 @@ def detection_at(scores: ScoredDecisions, max_fpr: float) -> OperatingPoint | No
 
 def _plausible(fprs: Floats, best: int, n: float, max_fpr: float) -> Iterator[tuple[int, float]]:
     """Yield the thresholds that may be right, and by how many standard deviations they are not."""
-    for places in (range(best, -1, -1), range(best + 1, len(fprs))):
+    lower = range(best + 1, len(fprs))
+    for places in (range(best, -1, -1), lower):
+        # Away from the best threshold a rate only gets less likely.
         for place in places:
             following = float(fprs[place + 1]) if place + 1 < len(fprs) else 1.0
             z = _deviation(float(fprs[place]), following, n, max_fpr)
@@ -280,10 +311,13 @@ def _deviation(fpr: float, following: float, n: float, max_fpr: float) -> float:
     """
     if not following and math.exp(-max_fpr * n) <= _UNSEEN:
         return math.inf
-    too_many = beta_cdf(max_fpr, fpr * n, (1 - fpr) * n + 1) if fpr else 1.0
-    too_few = (
-        beta_cdf(1 - max_fpr, (1 - following) * n, following * n + 1) if following < 1 else 1.0
-    )
+    # Chances at the bound of so many false positives or more, and of as few as the next one has.
+    too_many = 1.0
+    if fpr:
+        too_many = beta_cdf(max_fpr, fpr * n, (1 - fpr) * n + 1)
+    too_few = 1.0
+    if following < 1:
+        too_few = beta_cdf(1 - max_fpr, (1 - following) * n, following * n + 1)
     tail = min(0.5, too_many, too_few)
     return -statistics.NormalDist().inv_cdf(tail) if tail > 0 else math.inf
 
@@ -295,10 +329,11 @@ def _stderr_at(
     if stderr is None:
         return None
     deviation = math.sqrt(max_fpr * (1 - max_fpr) / n)
-    found, fprs = scores.rates
     bounds = [max(0.0, max_fpr - deviation), max_fpr + deviation]
-    # Both rates grow from level to level.
-    low, high = found[np.searchsorted(fprs, bounds, "right") - 1].tolist()
+    tpr, fpr = scores.rates
+    # Both rates grow from level to level: the last level within each bound, and its detection rate.
+    levels = np.searchsorted(fpr, bounds, "right") - 1
+    low, high = tpr[levels].tolist()
     return math.hypot(stderr, (high - low) / 2)
 
 
@@ -311,18 +346,19 @@ def auroc_differences(guards: Guards) -> dict[tuple[str, str], Difference]:
     """
     placements = _Placements(guards)
     pairs = list(combinations(guards.guards, 2))
-    size = max(1, MOST_CELLS // max(1, len(placements.malicious)))
-    found: list[Difference] = []
-    for start in range(0, len(pairs), size):
-        found += placements.differences(pairs[start : start + size])
+    pairs_at_once = max(1, MOST_CELLS // max(1, len(placements.malicious)))
+    differences: list[Difference] = []
+    for start in range(0, len(pairs), pairs_at_once):
+        differences += placements.differences(pairs[start : start + pairs_at_once])
     names = [(a.name, b.name) for a, b in pairs]
-    return holm_adjusted(dict(zip(names, found, strict=True)))
+    return holm_adjusted(dict(zip(names, differences, strict=True)))
 
 
 class _Placements:
-    """Placement values of decisions, as whole numbers: twice those of the other label below them.
+    """Placement values of decisions, doubled so that they are whole numbers.
 
-    Of harmless decisions the dangerous ones above; an equal one counts half.
+    The placement value of a dangerous decision is the number of harmless decisions below it, that
+    of a harmless decision the number of dangerous ones above it. An equal one counts half.
     """
 
     def __init__(self, guards: Guards) -> None:
@@ -333,31 +369,38 @@ class _Placements:
         self._level: dict[str, Ints] = {}
         for guard in guards.guards:
             # Unscored decisions have the last level, in which nothing is looked up.
-            self._level[guard.name] = np.unique(guard.suspicion.ravel(), return_inverse=True)[1]
+            _, level = np.unique(guard.suspicion.ravel(), return_inverse=True)
+            self._level[guard.name] = level
         self._placed: dict[tuple[str, bytes], Ints] = {}
 
     def differences(self, pairs: Sequence[tuple[Guard, Guard]]) -> list[Difference]:
         self._placed.clear()  # those of all groups, where pairs have scored otherwise, fill memory
         both = np.stack([self._scored[a.name] & self._scored[b.name] for a, b in pairs])
-        masks = list(zip(pairs, both, strict=True))
+        masks = list(zip(pairs, both, strict=True))  # each pair, and what both have scored
         of_a = np.stack([self._values(a.name, mask) for (a, _), mask in masks])
         of_b = np.stack([self._values(b.name, mask) for (_, b), mask in masks])
         dangerous = (both & self.malicious).sum(axis=1)
         harmless = (both & ~self.malicious).sum(axis=1)
-        strata, areas = [], []
+
+        strata = []
+        areas = []
         # A placement value is a share of the decisions of the other label.
         for stratum, others in zip(self._strata, (harmless, dangerous), strict=True):
             rows = stratum.rows
-            totals_a, totals_b = stratum.sums(of_a[:, rows]), stratum.sums(of_b[:, rows])
+            totals_a = stratum.sums(of_a[:, rows])
+            totals_b = stratum.sums(of_b[:, rows])
             totals = (totals_b - totals_a) / np.maximum(1, 2 * others)[:, None]
             samples = stratum.sums(both[:, rows])
             strata.append(ClusterSums(stratum.cluster, samples, totals, np.ones(len(pairs))))
             areas.append((totals_a.sum(axis=1), totals_b.sum(axis=1)))
+
+        # Either label's placement values have the AUROC as their mean; here the dangerous ones'.
         in_all = np.maximum(1, 2 * dangerous * harmless)
         a, b = (total / in_all for total in areas[0])
         variance = clustered_variance(strata)
         discordant = clusters_of_any([(each.cluster, each.totals != 0) for each in strata])
         tested = paired_test(b - a, strata, variance, discordant)
+
         n = both.sum(axis=1)
         found = []
         for pair in range(len(pairs)):
@@ -383,10 +426,12 @@ class _Placements:
         if key not in self._placed:
             level = self._level[name]
             levels = level.max(initial=0) + 1
+            # By level, the decisions at it, below it and above it.
             dangerous = np.bincount(level[counted & self.malicious], minlength=levels)
             harmless = np.bincount(level[counted & ~self.malicious], minlength=levels)
             harmless_below = np.cumsum(harmless) - harmless
             dangerous_above = dangerous.sum() - np.cumsum(dangerous)
+            # By decision, the value of its level.
             of_dangerous = (2 * harmless_below + harmless)[level]
             of_harmless = (2 * dangerous_above + dangerous)[level]
             self._placed[key] = np.where(self.malicious, of_dangerous, of_harmless) * counted
