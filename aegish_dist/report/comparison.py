@@ -59,15 +59,17 @@ INTERVALS = (
 def build_comparison(data: ComparisonData, *, all_pairs: bool = False) -> Report:
     """Return everything a comparison says.
 
-    With `all_pairs` more than three models are compared in pairs, and not only with the best one.
+    Up to three models are compared in pairs; more of them each with the best one only, unless
+    `all_pairs` is set.
     """
     ranked = list(chain.from_iterable(data.tie_groups))
     facts = list(_facts(data))
     # Four models have six pairs already, more than a reader can take in at once.
     in_pairs = all_pairs or len(ranked) <= 3
     if in_pairs:
-        sentences = _sentences(data, data.metric)
-        facts = [*(Fact(metric_title(data.metric), sentence) for sentence in sentences), *facts]
+        title = metric_title(data.metric)
+        sentences = [Fact(title, sentence) for sentence in _sentences(data, data.metric)]
+        facts = [*sentences, *facts]
         sections = [_metric(data, name) for name in _metrics(data)]
         sections.append(_categories(data))
     else:
@@ -81,12 +83,12 @@ def build_comparison(data: ComparisonData, *, all_pairs: bool = False) -> Report
 
 
 def _metrics(data: ComparisonData) -> Iterable[str]:
-    """Return the metrics that every pair is compared in, in the order of documents."""
+    """Return the metrics, which are the same for every pair, in the order of documents."""
     return data.pairs[0].comparison.metrics
 
 
 def in_points(value: float) -> str:
-    """Write a difference that was asked for, with no more digits than it was given."""
+    """Write a difference that a user chose, such as a margin, with as many digits as it has."""
     number = f"{100 * value:g}"
     return f"{number} point" if number == "1" else f"{number} points"
 
@@ -94,6 +96,7 @@ def in_points(value: float) -> str:
 def _facts(data: ComparisonData) -> Iterator[Fact]:
     if data.unlike:
         yield Fact("UNLIKE RUNS", f"compared all the same: {'; '.join(data.unlike)}")
+    # The first run is the base; all others are compared with it.
     label = "Run" if data.of_one_run else "Base run"
     for run in data.runs:
         yield Fact(label, _run(run))
@@ -110,7 +113,7 @@ def _facts(data: ComparisonData) -> Iterator[Fact]:
 
 
 def _cautions(data: ComparisonData) -> Iterator[Fact]:
-    """Yield how many commands are not compared, and clusters that make intervals too narrow."""
+    """Yield how many commands are left out, and which clusters make intervals too narrow."""
     left_out = [pair.answered - pair.comparison.samples for pair in data.pairs]
     if any(left_out):
         numbers = format_span(left_out)
@@ -127,7 +130,8 @@ def _cautions(data: ComparisonData) -> Iterator[Fact]:
 
 
 def _order(data: ComparisonData) -> Iterator[Fact]:
-    """Yield who is best and who is tied, in words, and the models without a score."""
+    """Yield which models are best and which are tied, then the models without a score."""
+    # A dictionary for its order: models as they come, each once.
     models: dict[str, None] = {}
     for pair in data.pairs:
         models |= dict.fromkeys((pair.a.model, pair.b.model))
@@ -135,7 +139,10 @@ def _order(data: ComparisonData) -> Iterator[Fact]:
     groups = []
     for group in data.tie_groups:
         *tied, last = [names[model] for model in group]
-        groups.append(f"{', '.join(tied)} and {last} (tied)" if tied else last)
+        if tied:
+            groups.append(f"{', '.join(tied)} and {last} (tied)")
+        else:
+            groups.append(last)
     yield Fact("Best first", "; then ".join(groups))
     placed = {*chain.from_iterable(data.tie_groups), *data.overlaps}
     unplaced = [names[model] for model in models if model not in placed]
@@ -146,6 +153,7 @@ def _order(data: ComparisonData) -> Iterator[Fact]:
 def _against_best(data: ComparisonData, ranked: Sequence[str]) -> Section:
     """Return how each model differs from the first one, in all metrics."""
     best, *others = ranked
+    # By metric, then by model.
     differences = {metric: data.against(best, metric) for metric in _metrics(data)}
     deciding = differences[data.metric]
     rows: list[Row] = []
@@ -180,9 +188,9 @@ def _run(run: Run) -> str:
 
 
 def _terms(data: ComparisonData) -> tuple[str, str, str]:
-    """Return what the two of a pair are called where their names do not stand, and what they are.
+    """Return what to call the two of a pair, and whether they are guards or runs.
 
-    Differences are those of the second minus the first.
+    A difference is always the second one minus the first.
     """
     return ("first", "second", "guard") if data.of_one_run else ("base", "new", "run")
 
@@ -196,30 +204,37 @@ def _metric(data: ComparisonData, name: str) -> Section:
     return Section.of(
         f"{metric_title(name)}: {_direction(data)}",
         _columns(data),
-        (_cells(data, pair, found) for pair, found in _known(data, name)),
+        (_cells(data, pair, difference) for pair, difference in _defined(data, name)),
         # The sentences of the deciding metric stand above all tables.
         remarks=() if name == data.metric else _sentences(data, name),
     )
 
 
-def _known(data: ComparisonData, name: str) -> list[tuple[ComparedPair, Difference]]:
-    known = [(pair, pair.comparison.metrics[name]) for pair in data.pairs]
-    return [(pair, found) for pair, found in known if found.difference is not None]
+def _defined(data: ComparisonData, name: str) -> list[tuple[ComparedPair, Difference]]:
+    """Return the pairs that have a difference in a metric, with it."""
+    defined = []
+    for pair in data.pairs:
+        difference = pair.comparison.metrics[name]
+        if difference.difference is not None:
+            defined.append((pair, difference))
+    return defined
 
 
 def _categories(data: ComparisonData) -> Section:
-    """Return the differences by category; of several pairs those that are sure."""
-    alone = len(data.pairs) == 1
+    """Return the differences by category; for several pairs only the significant ones."""
+    one_pair = len(data.pairs) == 1
     rows = []
     for pair in data.pairs:
-        for category, found in sorted(pair.comparison.categories.items()):
-            if found.difference is not None and (alone or differs(found)):
-                rows.append((category, *_cells(data, pair, found)))
+        for category, difference in sorted(pair.comparison.categories.items()):
+            if difference.difference is None:
+                continue
+            if one_pair or differs(difference):
+                rows.append((category, *_cells(data, pair, difference)))
     return Section.of(
         f"DR by category: {_direction(data)}",
         ("category", *_columns(data)),
         rows,
-        note="" if alone else f"Those with an adjusted p below {LEVEL}.",
+        note="" if one_pair else f"Those with an adjusted p below {LEVEL}.",
         keys=2,
     )
 
@@ -239,19 +254,19 @@ def _columns(data: ComparisonData) -> Row:
     )
 
 
-def _cells(data: ComparisonData, pair: ComparedPair, found: Difference) -> Row:
-    # So few commands tell nothing: a difference of rates cannot be above 100 points.
-    unreachable = found.mde is not None and found.mde > 1
+def _cells(data: ComparisonData, pair: ComparedPair, difference: Difference) -> Row:
+    # No difference of rates is above 100 points, so none at all would be found.
+    unreachable = difference.mde is not None and difference.mde > 1
     return (
         _pair(data, pair),
-        TableCell(format_rate(found.b), format_rate(found.a)),
-        difference_cell(found),
-        p_cell(found),
-        f"{format_count(found.a_only)}, {format_count(found.b_only)}",
-        format_p(found.mcnemar_p),
-        "> 100" if unreachable else format_points(found.mde),
-        format_count(commands_needed(found, data.margin)),
-        TableCell(format_count(found.n), format_count(found.clusters)),
+        TableCell(format_rate(difference.b), format_rate(difference.a)),
+        difference_cell(difference),
+        p_cell(difference),
+        f"{format_count(difference.a_only)}, {format_count(difference.b_only)}",
+        format_p(difference.mcnemar_p),
+        "> 100" if unreachable else format_points(difference.mde),
+        format_count(commands_needed(difference, data.margin)),
+        TableCell(format_count(difference.n), format_count(difference.clusters)),
     )
 
 
@@ -265,41 +280,42 @@ def _pair(data: ComparisonData, pair: ComparedPair) -> TableCell:
 
 
 def _sentences(data: ComparisonData, name: str) -> Iterator[str]:
-    known = _known(data, name)
-    if len(known) > 1:
-        differ = sum(differs(found) for _, found in known)
-        yield f"{differ} of {len(known)} pairs differ at an adjusted p below {LEVEL}."
-    if len(known) <= 12:  # a screen of sentences
-        for pair, found in known:
-            yield _sentence(data, pair, found)
+    pairs = _defined(data, name)
+    if len(pairs) > 1:
+        differ = sum(differs(difference) for _, difference in pairs)
+        yield f"{differ} of {len(pairs)} pairs differ at an adjusted p below {LEVEL}."
+    if len(pairs) <= 12:  # more of them do not fit a screen
+        for pair, difference in pairs:
+            yield _sentence(data, pair, difference)
 
 
-def _sentence(data: ComparisonData, pair: ComparedPair, found: Difference) -> str:
+def _sentence(data: ComparisonData, pair: ComparedPair, difference: Difference) -> str:
     a = data.name_of(pair.a)
     b = data.name_of(pair.b)
-    seen = difference_in_words(found)
+    in_words = difference_in_words(difference)
     # Commands that a policy was chosen on make it look too good.
     if pair.fitted:
-        return f"{b} and {a} are not judged: {seen} on commands that a policy was chosen on."
-    if differs(found):
-        return f"{b} is {result_of(found)} than {a}: {seen}."
-    more = _to_separate(data, found)
-    return f"{b} and {a} cannot be distinguished: {seen}.{more}"
+        return f"{b} and {a} are not judged: {in_words} on commands that a policy was chosen on."
+    if differs(difference):
+        return f"{b} is {result_of(difference)} than {a}: {in_words}."
+    more = _to_separate(data, difference)
+    return f"{b} and {a} cannot be distinguished: {in_words}.{more}"
 
 
-def _to_separate(data: ComparisonData, found: Difference) -> str:
-    """Say how many commands would tell two guards apart."""
+def _to_separate(data: ComparisonData, difference: Difference) -> str:
+    """Say how many commands would tell two guards apart; empty where no number is known."""
     margin = in_points(data.margin)
-    by_margin = commands_needed(found, data.margin)
-    as_seen = commands_needed(found, abs(found.difference or 0)) or 0
-    about = f" {found.n:,} were asked. About"
-    # Where enough commands were asked for what is seen, too few clusters differ.
-    if as_seen > found.n:
-        more = "" if by_margin is None else f", {by_margin:,} one of {margin}"
-        return f"{about} {as_seen:,} would settle a difference of this size{more}."
-    if by_margin is None:
+    size = abs(difference.difference or 0)
+    needed_for_size = commands_needed(difference, size) or 0
+    needed_for_margin = commands_needed(difference, data.margin)
+    about = f" {difference.n:,} were asked. About"
+    # Otherwise there were enough commands for this size, and it is clusters that are too few.
+    if needed_for_size > difference.n:
+        more = "" if needed_for_margin is None else f", {needed_for_margin:,} one of {margin}"
+        return f"{about} {needed_for_size:,} would settle a difference of this size{more}."
+    if needed_for_margin is None:
         return ""
-    return f"{about} {by_margin:,} would settle a difference of {margin}."
+    return f"{about} {needed_for_margin:,} would settle a difference of {margin}."
 
 
 def _legend(data: ComparisonData, *, in_pairs: bool) -> Iterator[str]:
@@ -326,7 +342,7 @@ def _legend(data: ComparisonData, *, in_pairs: bool) -> Iterator[str]:
         yield NOT_EVIDENCE
 
 
-# The plain numbers of a difference, in the order of exports.
+# The fields of a difference that are exported under their own names, in this order.
 NUMBERS = tuple(name for name in Difference.__struct_fields__ if name not in ("a_only", "b_only"))
 
 
@@ -378,10 +394,11 @@ def _sides(pair: ComparedPair) -> JsonObject:
 
 def _numbers(data: ComparisonData, differences: Mapping[str, Difference]) -> JsonObject:
     documents = {}
-    for name, found in differences.items():
-        numbers = asdict(found)
+    for name, difference in differences.items():
+        numbers = asdict(difference)
+        # The two counts of discordant commands stand together in a document of their own.
         discordant = {side: numbers.pop(side) for side in ("a_only", "b_only")}
-        needed = commands_needed(found, data.margin)
+        needed = commands_needed(difference, data.margin)
         documents[name] = {**numbers, "discordant": discordant, "commands_needed": needed}
     return documents
 
@@ -407,6 +424,7 @@ COLUMNS = (
 
 
 def _csv_rows(data: ComparisonData) -> Iterator[JsonObject]:
+    """Yield a row for each pair and metric, and for each pair and category."""
     for pair in data.pairs:
         about = {
             **_source(data),
@@ -419,16 +437,16 @@ def _csv_rows(data: ComparisonData) -> Iterator[JsonObject]:
             "verdict": data.verdict(pair),
             "margin": data.margin,
         }
-        for metric, found in pair.comparison.metrics.items():
-            yield about | _csv_row(data, found, metric)
-        for category, found in sorted(pair.comparison.categories.items()):
-            row = _csv_row(data, found, Metric.DETECTION_RATE)
+        for metric, difference in pair.comparison.metrics.items():
+            yield about | _csv_row(data, difference, metric)
+        for category, difference in sorted(pair.comparison.categories.items()):
+            row = _csv_row(data, difference, Metric.DETECTION_RATE)
             yield about | row | {"category": category}
 
 
-def _csv_row(data: ComparisonData, found: Difference, metric: str) -> JsonObject:
-    needed = commands_needed(found, data.margin)
-    return asdict(found) | {"metric": metric, "commands_needed": needed}
+def _csv_row(data: ComparisonData, difference: Difference, metric: str) -> JsonObject:
+    needed = commands_needed(difference, data.margin)
+    return asdict(difference) | {"metric": metric, "commands_needed": needed}
 
 
 # Characters that XML 1.0 cannot hold, not even as references.
@@ -436,17 +454,17 @@ _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def gate_line(data: ComparisonData) -> str:
-    """Return the answer in one line: the worst result, and why."""
-    verdict = data.worst_gate
+    """Return the answer in one line: the worst result with its reasons, then a count of others."""
+    worst = data.worst_gate
     reasons = []
-    numbers = dict.fromkeys(GateVerdict, 0)
+    counts = dict.fromkeys(GateVerdict, 0)
     for gate in data.gates:
-        if gate.verdict is verdict:
+        if gate.verdict is worst:
             reasons.append(gate_in_words(data, gate))
         else:
-            numbers[gate.verdict] += 1
-    line = f"{verdict.value}: {'; '.join(reasons)}"
-    others = [f"{number} {other.value}" for other, number in numbers.items() if number]
+            counts[gate.verdict] += 1
+    line = f"{worst.value}: {'; '.join(reasons)}"
+    others = [f"{count} {verdict.value}" for verdict, count in counts.items() if count]
     if others:
         line += f" (of {len(data.gates)} guards also {', '.join(others)})"
     return printable(line + _caveat(data))
@@ -458,30 +476,32 @@ def _names(data: ComparisonData, gate: PairGate) -> str:
 
 def gate_in_words(data: ComparisonData, gate: PairGate) -> str:
     """Say how a guard does, and what is missing to decide; foreign text."""
-    found = gate.difference
+    difference = gate.difference
     about = f"{_names(data, gate)}: {data.metric}"
-    commands = counted(found.n, "command")
-    if found.difference is None:
+    commands = counted(difference.n, "command")
+    if difference.difference is None:
         return f"{about} is undefined on {commands} of both"
-    missing = _missing(gate)
+    caution = _missing(gate)
+    # A policy that was chosen on these commands is not judged, however many there are.
     if gate.pair.fitted:
-        missing = f"; {fitted_in_words(gate.pair.fitted)}"
-    seen = difference_in_words(found)
-    return f"{about} {seen}, margin {in_points(data.margin)}, {commands}{missing}"
+        caution = f"; {fitted_in_words(gate.pair.fitted)}"
+    in_words = difference_in_words(difference)
+    return f"{about} {in_words}, margin {in_points(data.margin)}, {commands}{caution}"
 
 
 def _missing(gate: PairGate) -> str:
+    """Say how many more commands would decide; empty where the gate has decided."""
     if gate.verdict is not GateVerdict.INCONCLUSIVE:
         return ""
     if gate.needed is None or gate.missing is None:
         return ", no number of commands is known to decide"
-    there = gate.difference.n
     if gate.missing == 0:
-        # The variance seen would do; but with K clusters that differ no p is below 2^(1 - K).
+        # Their variance would do; but with K clusters that differ no p is below 2^(1 - K).
         return ", too few clusters differ to decide"
     more = f", about {format_count(gate.missing)} more would decide"
-    if gate.needed > most_in_reach(there):
-        more += f": out of reach, as there are {there:,}"
+    asked = gate.difference.n
+    if gate.needed > most_in_reach(asked):
+        more += f": out of reach, as there are {asked:,}"
     return more
 
 
@@ -492,8 +512,8 @@ def _caveat(data: ComparisonData) -> str:
 def junit_xml(data: ComparisonData) -> str:
     """Return JUnit XML with a test case for each gate.
 
-    One that is worse is a failure. One of which nothing can be said is an error: the test did not
-    come to a result.
+    A guard that is worse is a failure. An inconclusive gate is an error: the test did not come to
+    a result.
     """
     verdicts = [gate.verdict for gate in data.gates]
     numbers = (
@@ -544,12 +564,12 @@ def render_comparison(
 ) -> str:
     """Return a comparison as text; width and colour are for tables.
 
-    Of more than three models, JSON and CSV have every pair, the others each model against the best
-    unless all pairs are asked for.
+    JSON and CSV have every pair. Tables and Markdown compare more than three models each with the
+    best one, unless all pairs are asked for.
     """
     if format not in COMPARISON_FORMATS:
-        known = ", ".join(COMPARISON_FORMATS)
-        raise ReportError(f"unknown format of a comparison '{format}': choose one of {known}")
+        formats = ", ".join(COMPARISON_FORMATS)
+        raise ReportError(f"unknown format of a comparison '{format}': choose one of {formats}")
     if format == "csv":
         return csv_text(COLUMNS, _csv_rows(data))
     if format == "json":
