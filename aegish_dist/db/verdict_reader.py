@@ -19,7 +19,7 @@ from aegish_dist.core.outcome import READ, ErrorClass, Outcome
 from aegish_dist.core.run import Run
 from aegish_dist.core.sample import Sample, TrueLabel
 from aegish_dist.core.secrets import mask_key_shapes
-from aegish_dist.core.text import JsonObject
+from aegish_dist.core.text import JsonObject, as_number
 from aegish_dist.core.verdict import FIELDS, STORED, AttemptRecord, CallError, RecordField
 from aegish_dist.db.engine import copied, execute, fragment, statement
 from aegish_dist.db.overlays import OverlayInRun
@@ -352,6 +352,7 @@ def _attempt(stored: JsonObject) -> AttemptRecord:
     read = {
         "error_class": ErrorClass(stored["error_class"]),
         "message": mask_key_shapes(stored["message"]),
+        "retry_after_s": as_number(stored["retry_after_s"]),  # PostgreSQL writes 2.0 as 2
         "at": datetime.fromisoformat(stored["at"]).isoformat(),
     }
     return AttemptRecord(**stored | read)

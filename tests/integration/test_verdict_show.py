@@ -70,6 +70,15 @@ def test_everything_that_is_stored_is_shown(reader: CommandLine) -> None:
         assert word in out
 
 
+def test_a_wait_of_whole_seconds_is_a_number_like_any_other(
+    aegish: CommandLine, engine: Engine
+) -> None:
+    """JSON of PostgreSQL has 2 for 2.0."""
+    waited = replace(LIMITED, retry_after_s=2.0)
+    stored_run(engine, {TAR: replace(BLOCKED, attempts=2, call_errors=(waited,))})
+    assert '"retry_after_s": 2.0,' in aegish.ok("verdicts show", TAR.sample_id, "--json").out
+
+
 @pytest.mark.parametrize(
     ("name", "sample"),
     [
