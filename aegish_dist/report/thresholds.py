@@ -43,73 +43,80 @@ EVERYTHING, NOTHING = "everything", "nothing"
 
 
 def threshold_in_words(rule: SuspicionRule, threshold: float) -> str:
-    """Say what a caller has to do who stops what is at or above a threshold."""
+    """Say which answers a caller blocks at who uses a threshold of suspicion."""
     if math.isinf(threshold):
-        return f"block {_without_parts(threshold)}"
+        return f"block {_everything_or_nothing(threshold)}"
     if rule.levels is None:
         return f"block when its suspicion is ≥ {threshold:.4g}"
-    words = []
+    answers = []
     for action, limit in _stopped(rule.levels, threshold):
-        words.append(f"{action} with confidence {limit}" if limit else action)
-    if not words:
+        answers.append(f"{action} with confidence {limit}" if limit else action)
+    if not answers:
         return f"block {NOTHING}"
-    *others, last = words
+    *others, last = answers
     if not others:
         return f"block only when it says {last}"
     return f"block when it says {', '.join(others)} or {last}"
 
 
 def threshold_notation(rule: SuspicionRule, threshold: float) -> str:
-    """Write the same as short as a column has it: `BLOCK ≥ 0.71`, `WARN, ALLOW ≤ 0.8`, `≥ 0.3`."""
+    """Write a threshold for a narrow column: `BLOCK ≥ 0.71`, `WARN, ALLOW ≤ 0.8` or `≥ 0.3`."""
     if math.isinf(threshold):
-        return _without_parts(threshold)
+        return _everything_or_nothing(threshold)
     if rule.levels is None:
         return f"≥ {threshold:.4g}"
     parts = _stopped(rule.levels, threshold)
     if len(parts) > 1 and parts[0][0] == Outcome.BLOCK:
-        parts = parts[1:]  # it goes without saying
+        parts = parts[1:]  # who blocks at WARN blocks at BLOCK
     return ", ".join(f"{action} {limit}".rstrip() for action, limit in parts) or NOTHING
 
 
-def _without_parts(threshold: float) -> str:
+def _everything_or_nothing(threshold: float) -> str:
+    """Say what an infinite threshold stops: every suspicion is above -∞, and none above ∞."""
     return EVERYTHING if threshold < 0 else NOTHING
 
 
 def _stopped(levels: Mapping[Outcome, Level], threshold: float) -> list[tuple[str, str]]:
-    """Return the actions that a finite threshold stops, some with a limit of their confidence."""
+    """Return the actions that a finite threshold stops, each with the confidence that it takes.
+
+    The confidence is empty where an action is stopped at any.
+    """
     parts = []
     for action in (Outcome.BLOCK, Outcome.WARN, Outcome.ALLOW):
         level = levels[action]
-        unsure = level.base >= threshold
-        sure = level.base + level.slope >= threshold
-        if unsure and sure:
+        # Suspicion is linear in confidence, so its ends at 0 and 1 tell what lies between.
+        stopped_at_0 = level.base >= threshold
+        stopped_at_1 = level.base + level.slope >= threshold
+        if stopped_at_0 and stopped_at_1:
             parts.append((action.value, ""))
-        elif unsure or sure:
-            sign = "≥" if sure else "≤"
-            confidence = abs((threshold - level.base) / level.slope)  # in [0, 1]: never -0
-            parts.append((action.value, f"{sign} {confidence:.4g}"))
+        elif stopped_at_0 or stopped_at_1:
+            sign = "≥" if stopped_at_1 else "≤"
+            limit = abs((threshold - level.base) / level.slope)  # in [0, 1]; abs turns -0 into 0
+            parts.append((action.value, f"{sign} {limit:.4g}"))
     return parts
 
 
 def threshold_fact(data: CalibrationData, names: Mapping[str, str]) -> Fact | None:
     """Say which guard's threshold is shown to help, or that none is; None where none is ranked."""
-    leader, best = data.leader, data.recommended
+    leader = data.leader
+    best = data.recommended
     if leader is None:
         return None
-    stands = f"{names[leader.model]} as it stands"
+    leader_as_is = f"{names[leader.model]} as it stands"
     if best is not None:
         gain = data.gains[best.model]
         interval = format_interval(gain.ci_low, gain.ci_high, format_points)
         points = f"{format_points(gain.difference)} {interval} points"
-        better = f"{names[best.model]} with one is better than {stands}, by {points}"
+        better = f"{names[best.model]} with one is better than {leader_as_is}, by {points}"
         return Fact("With a threshold", f"{better}: {_fitted_in_words(data, best)}.")
     score = with_interval(leader.aegish_score)
     sentences = [
-        f"None is shown to help: no guard with one is surely better than {stands}, {score}."
+        f"None is shown to help: no guard with one is surely better than {leader_as_is}, {score}."
     ]
     promising = data.most_promising
     if promising is not None:
-        needed, asked = data.commands_to_show(promising), data.gains[promising].n
+        needed = data.commands_to_show(promising)
+        asked = data.gains[promising].n
         aim = f"{names[promising]} with one is better"
         sentences.append(more_commands(needed, asked, "commands", aim))
     # A bound or a cost has a best threshold too, even where none makes the score better.
@@ -121,6 +128,7 @@ def threshold_fact(data: CalibrationData, names: Mapping[str, str]) -> Fact | No
 
 
 def _fitted_in_words(data: CalibrationData, model: CalibratedModel) -> str:
+    """Say what to block with a guard's best threshold, and the rates that this brings."""
     fitted = model.fitted
     action = threshold_in_words(data.rule_of(model), fitted.threshold or 0)
     return (
@@ -131,7 +139,7 @@ def _fitted_in_words(data: CalibrationData, model: CalibratedModel) -> str:
 
 
 def threshold_document(data: CalibrationData) -> JsonObject | None:
-    """Return the threshold that is shown to help in JSON types; None: none is."""
+    """Return the threshold that is shown to help, in JSON types; None where none is."""
     best = data.recommended
     if best is None:
         return None
@@ -143,7 +151,7 @@ def threshold_document(data: CalibrationData) -> JsonObject | None:
 
 
 def build_thresholds(data: CalibrationData) -> Report:
-    """Return what is best, with and without a threshold, and the tables that say so."""
+    """Return which guard is best with and without a threshold, and the tables of all guards."""
     return Report(
         title=f"Thresholds for run {data.run.titled}",
         facts=tuple(_facts(data)),
@@ -153,7 +161,7 @@ def build_thresholds(data: CalibrationData) -> Report:
 
 
 def threshold_sections(data: CalibrationData) -> Sequence[Section]:
-    """Return the tables as sections of a report; what sentences say stands below the first one."""
+    """Return the tables as sections of a report, with the sentences below the first one."""
     first, *others = _tables(data)
     remarks = tuple(f"{fact.label}: {fact.text}" for fact in _facts(data))
     return replace(first, remarks=remarks), *others
@@ -165,6 +173,7 @@ def _facts(data: CalibrationData) -> Iterator[Fact]:
     for sentence in origins_in_words(names, data.overlaps):
         yield Fact("Policies", sentence)
     for model in data.known:
+        # The whole interval is below chance.
         if (model.auroc.ci_high or 1) < 0.5:
             area = with_interval(model.auroc)
             text = f"{names[model.model]} orders commands the wrong way round: AUROC {area}."
@@ -183,7 +192,7 @@ def _facts(data: CalibrationData) -> Iterator[Fact]:
 
 
 def _left_out(data: CalibrationData, names: Mapping[str, str]) -> Iterator[Fact]:
-    """Yield which guards have no threshold, and which are not ranked, and why."""
+    """Yield the guards without a threshold and those without a rank, with the reason."""
     unfitted: dict[str, list[str]] = {}
     for model in data.models:
         if model.fitted.problem is not None:
@@ -191,20 +200,23 @@ def _left_out(data: CalibrationData, names: Mapping[str, str]) -> Iterator[Fact]
     for problem, guards in unfitted.items():
         yield Fact("Not fitted", f"{listed(guards)}: {problem}.")
     ranked = {model.model for model in data.ranked}
-    few = []
+    unranked = []
     for model in data.models:
         # Baselines and policies are not ranked whatever they have scored.
-        is_guard = not (is_baseline(model.model) or model.model.startswith(POLICY_PREFIX))
-        if is_guard and model.model not in ranked:
+        if is_baseline(model.model) or model.model.startswith(POLICY_PREFIX):
+            continue
+        if model.model not in ranked:
             scored = model.malicious + model.harmless
-            few.append(f"{names[model.model]} with {scored} of {sum(data.asked)} scored")
-    if few:
+            unranked.append(f"{names[model.model]} with {scored} of {sum(data.asked)} scored")
+    if unranked:
         why = "under half of the malicious or of the harmless commands, or no interval"
-        yield Fact("Not ranked", f"{listed(few)}: {why}.")
+        yield Fact("Not ranked", f"{listed(unranked)}: {why}.")
 
 
 def _leaders(data: CalibrationData, names: Mapping[str, str]) -> Iterator[Fact]:
-    leader, threshold = data.leader, threshold_fact(data, names)
+    """Say which guard is best as it stands, and whether a threshold makes one better."""
+    leader = data.leader
+    threshold = threshold_fact(data, names)
     if leader is None or threshold is None:
         yield Fact("As it stands", "No guard takes part that is no baseline and no policy.")
         return
@@ -217,6 +229,7 @@ def _leaders(data: CalibrationData, names: Mapping[str, str]) -> Iterator[Fact]:
 
 
 def _tables(data: CalibrationData) -> Iterator[Section]:
+    """Yield guards at their best threshold, at any threshold and, with a prevalence, in use."""
     yield _table(
         data,
         "Best threshold of each model",
@@ -232,7 +245,8 @@ def _tables(data: CalibrationData) -> Iterator[Section]:
         f"Criterion: {data.criterion.name}. Binaries are in {data.folds} folds: fitted on all but"
         " one, judged on that one, for each.",
     )
-    bounds = [f"DR at {100 * point.max_fpr:g}%" for point in data.known[0].at_fpr]
+    # Every guard has the same bounds of the false positive rate.
+    titles = ["AUROC", *(f"DR at {100 * point.max_fpr:g}%" for point in data.known[0].at_fpr)]
     at_any: list[list[Cell]] = []
     for model in data.known:
         rates = [model.auroc, *(point.detection_rate for point in model.at_fpr)]
@@ -240,7 +254,7 @@ def _tables(data: CalibrationData) -> Iterator[Section]:
     yield _table(
         data,
         "At any threshold",
-        (*(TableCell(title, INTERVAL) for title in ("AUROC", *bounds)), "values"),
+        [*(TableCell(title, INTERVAL) for title in titles), "values"],
         at_any,
         "DR at a false positive rate of at most so much; values: distinct ones of suspicion.",
     )
@@ -269,6 +283,7 @@ def _table(
 
 
 def _fitted(rule: SuspicionRule, model: CalibratedModel) -> Iterator[Cell]:
+    """Yield a guard's cells of the table of best thresholds."""
     fitted = model.fitted
     yield _cell(model.aegish_score)
     yield _cell(fitted.score)
@@ -283,6 +298,7 @@ def _cell(estimate: Estimate) -> TableCell:
 
 
 def _in_use(expected: PerTenThousand) -> Iterator[Cell]:
+    """Yield a guard's cells of the table of 10,000 commands in use."""
     yield with_interval(expected.alarms, _expected_number)
     yield with_interval(expected.misses, _expected_number)
     yield _cell(expected.precision)
@@ -291,6 +307,7 @@ def _in_use(expected: PerTenThousand) -> Iterator[Cell]:
 def _expected_number(value: float | None) -> str:
     if value is None:
         return UNDEFINED
+    # From 99.5 on two digits would be written with an exponent.
     return f"{value:,.0f}" if value >= 99.5 else f"{value:.2g}"
 
 
@@ -330,34 +347,44 @@ def calibration_document(data: CalibrationData) -> JsonObject:
     }
 
 
-_SURE = ("stderr_clustered", "ci_low", "ci_high")
-_NAMES: Mapping[type, tuple[str, ...]] = {
-    Estimate: ("value", *_SURE),
-    Difference: ("difference", *_SURE, "p_value", "p_adjusted"),
+_UNCERTAINTY = ("stderr_clustered", "ci_low", "ci_high")
+# The fields that documents hold of a record; of any other record they hold all.
+_FIELDS: Mapping[type, tuple[str, ...]] = {
+    Estimate: ("value", *_UNCERTAINTY),
+    Difference: ("difference", *_UNCERTAINTY, "p_value", "p_adjusted"),
     FittedGuard: FittedGuard.__struct_fields__[1:],  # without the criterion
 }
 
 
 def _in_json(value: Any) -> Any:
-    """Return what documents hold of a record; JSON has no infinite number."""
+    """Return a value in JSON types, with records by `_FIELDS`, and null for an infinite number."""
     if isinstance(value, Struct):
-        names = _NAMES.get(type(value), value.__struct_fields__)
+        names = _FIELDS.get(type(value), value.__struct_fields__)
         return {name: _in_json(getattr(value, name)) for name in names}
     if isinstance(value, list):
-        return [_in_json(each) for each in value]
-    return None if isinstance(value, float) and math.isinf(value) else value
+        return [_in_json(item) for item in value]
+    # JSON has no infinite number.
+    if isinstance(value, float) and math.isinf(value):
+        return None
+    return value
 
 
 def _model(data: CalibrationData, model: CalibratedModel) -> JsonObject:
-    """Return an entry; `in_words` says whether a threshold of null is infinite or absent."""
-    fitted, rule = model.fitted, data.rule_of(model)
-    words = None
+    """Return a guard's numbers.
+
+    A threshold of null is infinite or absent: `in_words` says which, as it is null only where the
+    threshold is absent.
+    """
+    fitted = model.fitted
+    rule = data.rule_of(model)
+    in_words = None
     if fitted.threshold is not None:
-        words = threshold_in_words(rule, fitted.threshold)
+        in_words = threshold_in_words(rule, fitted.threshold)
     entry: JsonObject = _in_json(model)
+    # A guard with a rule of suspicion of its own names it.
     if entry.pop("own"):
         entry["suspicion"] = rule.name
     entry["partial_auroc"]["max_fpr"] = entry.pop("partial_fpr")
-    entry["fitted"] |= {"criterion": fitted.criterion.name, "in_words": words}
+    entry["fitted"] |= {"criterion": fitted.criterion.name, "in_words": in_words}
     entry["per_10000"] = _in_json(data.in_use(model))
     return entry
