@@ -24,7 +24,7 @@ MOST_CHARACTERS = 300  # of a foreign text in a line of its own; the JSON report
 
 
 def head(data: ReportData) -> tuple[Fact, ...]:
-    """Return what was run and counted, in one line each."""
+    """Return the head of a report: what was run, how it was judged, what was counted."""
     run = data.run
     snapshot = data.snapshot
     scoring = f"{snapshot.scoring} version {snapshot.scoring_version}"
@@ -41,7 +41,7 @@ def head(data: ReportData) -> tuple[Fact, ...]:
 
 
 def run_facts(run: Run) -> tuple[Fact, ...]:
-    """Return what a run is, whatever came of it."""
+    """Return what a run asked and how, which its answers do not change."""
     created = f"{format_time(run.created_at)} by {run.origin}, aegish-dist {run.package_version}"
     prompts = [
         f"{prompt.name} (fingerprint {prompt.fingerprint[:12]})" for prompt in run.asked_with
@@ -59,6 +59,7 @@ def run_facts(run: Run) -> tuple[Fact, ...]:
 
 
 def _verdicts(data: ReportData) -> str:
+    """Count the verdicts: of how many planned, or of an import, and those that a retry replaced."""
     text = format_count(data.snapshot.verdicts)
     if data.run.imported:
         text += ", all that were imported" if data.is_current else " imported"
@@ -72,30 +73,32 @@ def _verdicts(data: ReportData) -> str:
 
 
 def _batched(run: Run) -> str:
+    """Say what was sent in batches, and what this does to price and latency."""
     shares = set()
-    of_which = ""
+    of_models = ""
     for spec in run.models:
-        if spec.id not in run.batched:
-            # A program or a baseline has no batches, so it is none of the models left out.
-            if spec.wire.http is not None:
-                of_which = " of some models"
-        elif spec.batch_share:
-            shares.add(f"{spec.batch_share:.0%}")
+        if spec.id in run.batched:
+            if spec.batch_share:
+                shares.add(f"{spec.batch_share:.0%}")
+        elif spec.wire.http is not None:
+            # A program or a baseline has no batches, so only an API can have been left out.
+            of_models = " of some models"
     price = " or ".join(sorted(shares))
-    live = "" if _in_batches_only(run) else ", after a while of single calls"
+    when = "" if _in_batches_only(run) else ", after a while of single calls"
     return (
-        f"requests{of_which} were sent in batches{live}: at {price} of the price, and without"
+        f"requests{of_models} were sent in batches{when}: at {price} of the price, and without"
         " a measured latency"
     )
 
 
 def _in_batches_only(run: Run) -> bool:
-    """Return whether what is asked in batches was so from the beginning."""
-    # Clocks differ: what begins within a minute was wanted at once.
+    """Return whether all batched models were batched from the beginning of the run."""
+    # Clocks differ: batches that begin within a minute were meant to begin at once.
     return all(after_s < 60 for after_s in run.batched.values())
 
 
 def _pruned(run: Run) -> Iterator[Fact]:
+    """Yield how many completions were deleted, if any were."""
     if run.pruned is not None:
         number = format_count(run.pruned.completions)
         last = format_time(run.pruned.at)
@@ -104,6 +107,7 @@ def _pruned(run: Run) -> Iterator[Fact]:
 
 
 def _samples(run: Run) -> str:
+    """Count the commands of a run, by dataset and kind."""
     if not run.datasets:
         return "0"
     datasets = []
@@ -112,8 +116,8 @@ def _samples(run: Run) -> str:
             "malicious": dataset.malicious,
             "harmless": dataset.samples - dataset.malicious,
         }
-        sizes = ", ".join(f"{format_count(n)} {kind}" for kind, n in kinds.items() if n)
-        datasets.append(f"{dataset.name} ({sizes or 'empty'})")
+        sizes = [f"{format_count(n)} {kind}" for kind, n in kinds.items() if n]
+        datasets.append(f"{dataset.name} ({', '.join(sizes) or 'empty'})")
     return f"{format_count(run.samples)}: {', '.join(datasets)}"
 
 
@@ -139,20 +143,20 @@ def _opinion(snapshot: Snapshot) -> str:
     if snapshot.opinion is None:
         return UNDEFINED
     parts = []
-    for part, made in _made_under(snapshot.opinion):
-        parts.append(f"{part} {made['name']} v{made['version']} ({made['fingerprint']})")
+    for kind, part in _parts_of(snapshot.opinion):
+        parts.append(f"{kind} {part['name']} v{part['version']} ({part['fingerprint']})")
     if snapshot.overlay is not None:
         parts.append(f"{format_count(len(snapshot.overlay.changes))} changes")
     return ", ".join(parts)
 
 
-def _made_under(opinion: Opinion | None) -> Iterator[tuple[str, JsonObject]]:
-    """Yield name, version and fingerprint of each part of an opinion, by the word for the part."""
+def _parts_of(opinion: Opinion | None) -> Iterator[tuple[str, JsonObject]]:
+    """Yield what kind each part of an opinion is, and its name, version and fingerprint."""
     if opinion is None:
         return
-    for part, made in opinion.provenance.items():
-        if made is not None:
-            yield "rule set" if part == "scoring" else part, made
+    for kind, part in opinion.provenance.items():
+        if part is not None:
+            yield "rule set" if kind == "scoring" else kind, part
     for policy in policy_documents(opinion).values():
         yield "policy", policy
 
@@ -165,13 +169,13 @@ INTERVALS = (
 
 
 def caption(run: Run) -> str:
-    """Say what the numbers of a table by itself are of."""
+    """Say which commands the numbers are about, below a table that stands alone."""
     epochs = f", {format_count(run.epochs)} epochs" if run.epochs > 1 else ""
     return f"Commands: {_samples(run)}{epochs}. {INTERVALS}"
 
 
 def source(data: ReportData) -> tuple[Fact, ...]:
-    """Return run, snapshot and opinion, which tell the rows of several reports apart."""
+    """Return run, snapshot and, last, rule set: they tell the rows of several reports apart."""
     run, snapshot = data.run, data.snapshot
     rules = f"{snapshot.scoring} v{snapshot.scoring_version}"
     if snapshot.overlay is not None:
@@ -184,17 +188,17 @@ def source(data: ReportData) -> tuple[Fact, ...]:
 
 
 def reproduction(data: ReportData) -> Iterator[tuple[str, str]]:
-    """Yield the purpose of each command that makes the run or its report once more, and it.
+    """Yield commands that repeat the run or its report, each after its purpose.
 
-    A file that this report does not name stands as `FILE`.
+    `FILE` stands for a file whose name this report does not know.
     """
     run = data.run
     snapshot = data.snapshot
     report = ("report", "--run-id", run.run_id, *data.policy_options)
     yield "These numbers", command_line(*report, "--snapshot", str(snapshot.snapshot_id))
     if snapshot.opinion is not None:
-        now = command_line(*report, *_opinion_options(snapshot.opinion))
-        yield "The same rules on the verdicts as they are now", now
+        current = command_line(*report, *_opinion_options(snapshot.opinion))
+        yield "The same rules on the verdicts as they are now", current
     if run.origin == "submit":
         again = _submit(run)
     else:
@@ -219,17 +223,19 @@ def shell_quoted(text: str) -> str:
 
 
 def command_line(*words: str) -> str:
-    """Return what to type; `FILE` stands for a file that is not known."""
+    """Return what to type. The word `FILE` is left as it is: it stands for an unknown file."""
     quoted = [word if word == "FILE" else shell_quoted(word) for word in words]
     return " ".join(["aegish-dist", *quoted])
 
 
 def _opinion_options(opinion: Opinion) -> Iterator[str]:
+    """Yield the options of `report` that judge by an opinion; none for the built-in one."""
     rule = opinion.rule
     if rule.fingerprint != DEFAULT_RULE.fingerprint:
-        known = RULES.get(rule.name)
-        is_known = known is not None and known.fingerprint == rule.fingerprint
-        yield from ("--scoring", rule.name if is_known else "FILE")
+        # A file may hold other rules under the name of a built-in rule set.
+        built_in = RULES.get(rule.name)
+        is_built_in = built_in is not None and built_in.fingerprint == rule.fingerprint
+        yield from ("--scoring", rule.name if is_built_in else "FILE")
     if opinion.targets.fingerprint != AEGISH_TARGETS.fingerprint:
         yield from ("--targets", "FILE")
     if opinion.overlay is not None:
@@ -237,14 +243,16 @@ def _opinion_options(opinion: Opinion) -> Iterator[str]:
 
 
 def submit_options(run: Run) -> JsonObject:
-    """Return the options of `submit` that ask the same questions, without dashes, None left out."""
-    prompts = run.arms
+    """Return the options of `submit` that ask the same questions: values by name without dashes.
+
+    Those that the run does not set are left out.
+    """
     parameters = run.parameters
     options: JsonObject = {
         "models": [spec.id for spec in run.models],
         "dataset": [f"{dataset.name}@{run.run_id}" for dataset in run.datasets],
         "epochs": run.epochs,
-        "prompt": [prompt.name for prompt in prompts] or None,
+        "prompt": [prompt.name for prompt in run.arms] or None,
     }
     if parameters is not None:
         options |= {
@@ -258,11 +266,13 @@ def submit_options(run: Run) -> JsonObject:
     if run.batched and _in_batches_only(run):
         options["batch"] = True
     elif run.batched:
-        options["batch-after"] = f"{round(max(run.batched.values()) / 60)}m"
+        latest_s = max(run.batched.values())
+        options["batch-after"] = f"{round(latest_s / 60)}m"
     return known(options)
 
 
 def _submit(run: Run) -> str:
+    """Return the `submit` that asks the same questions; an option of True is a flag."""
     words: list[str] = []
     for option, value in submit_options(run).items():
         words.append(f"--{option}")
@@ -306,7 +316,7 @@ def provenance(data: ReportData) -> Iterator[Section]:
             "USD per million tokens as of submit, and per call where one has a flat price; above "
             "some length of the prompt another price may hold, which the JSON report has."
         ),
-        remarks=(shortened(each, MOST_CHARACTERS) for each in _about_models(data.run)),
+        remarks=(shortened(remark, MOST_CHARACTERS) for remark in _about_models(data.run)),
     )
     yield Section.of(
         "Provenance",
@@ -322,6 +332,7 @@ def provenance(data: ReportData) -> Iterator[Section]:
 
 
 def _model(spec: ModelSpec) -> Row:
+    """Return a model's row of the table of prices."""
     price = spec.price
     prices: list[Cell] = [UNDEFINED] * 5
     if price is not None:
@@ -336,22 +347,24 @@ def _rate(rate: Rate | None) -> Cell:
         return UNDEFINED
     detail = ""
     if rate.tiers:
-        detail = f"more above {format_count(rate.tiers[0][0])}"
+        first_limit, _ = rate.tiers[0]
+        detail = f"more above {format_count(first_limit)}"
     return _amount(rate.base, detail)
 
 
 def _amount(usd: Decimal | None, detail: str = "") -> Cell:
-    """Write a price exactly, with no digit that says nothing."""
+    """Write a price exactly, without zeros at the end of its decimals."""
     if usd is None:
         return UNDEFINED
     exact = f"{usd:f}"
-    # `100` keeps its zeros: they are no decimals.
+    # The zeros of `100` are no decimals.
     if "." in exact:
         exact = exact.rstrip("0").rstrip(".")
     return TableCell(f"${exact}", detail, value=float(usd))
 
 
 def _about_models(run: Run) -> Iterator[str]:
+    """Say what is asked of single models in another way than of the rest."""
     for spec in run.models:
         model = spec.id
         prompt = run.prompts.get(model)
@@ -367,19 +380,20 @@ def _about_models(run: Run) -> Iterator[str]:
 
 
 def _versions(data: ReportData) -> Iterator[tuple[str, ...]]:
+    """Yield part, name, version and fingerprint of everything that the numbers depend on."""
     snapshot = data.snapshot
     for prompt in data.run.asked_with:
         yield "prompt", prompt.name, UNDEFINED, prompt.fingerprint[:16]
-    for part, made in _made_under(snapshot.opinion):
-        yield part, made["name"], f"{made['version']}", made["fingerprint"]
+    for kind, part in _parts_of(snapshot.opinion):
+        yield kind, part["name"], f"{part['version']}", part["fingerprint"]
     versions = {
         "program of the run": data.run.package_version,
         "program of the snapshot": snapshot.code_version,
         "metrics": f"{snapshot.metrics_version}",
         "parser": snapshot.parser_versions,
     }
-    for part, version in versions.items():
-        yield part, "aegish-dist", version, UNDEFINED
+    for versioned, version in versions.items():
+        yield versioned, "aegish-dist", version, UNDEFINED
     yield "verdicts", f"{snapshot.verdicts:,} counted", UNDEFINED, snapshot.verdicts_hash
 
 
@@ -392,6 +406,7 @@ def _remarks(data: ReportData) -> Iterator[str]:
 
 
 def _about_opinion(opinion: Opinion) -> Iterator[str]:
+    """Say which answers the rules count as right, and how an overlay changes labels."""
     rule = opinion.rule
     malicious = ", ".join(sorted(rule.malicious_correct))
     harmless = ", ".join(sorted(rule.harmless_correct))
@@ -404,11 +419,11 @@ def _about_opinion(opinion: Opinion) -> Iterator[str]:
         return
     changes = opinion.overlay.changes
     for change in changes[:_MOST_CHANGES]:
-        label = "excluded"
+        effect = "excluded"
         if change.target is not None:
-            label = f"right label {change.target.value}"
-        words = f"{change} of {change.dataset}: {label}. {change.reason} ({change.author})"
-        yield f"Overlay: {shortened(words, MOST_CHARACTERS)}"
+            effect = f"right label {change.target.value}"
+        sentence = f"{change} of {change.dataset}: {effect}. {change.reason} ({change.author})"
+        yield f"Overlay: {shortened(sentence, MOST_CHARACTERS)}"
     if len(changes) > _MOST_CHANGES:
         more = format_count(len(changes) - _MOST_CHANGES)
         yield f"Overlay: {more} more, which the JSON report has."
