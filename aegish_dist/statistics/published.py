@@ -114,12 +114,15 @@ class PublishedGuard(Struct, forbid_unknown_fields=True, kw_only=True, dict=True
         return counts
 
     def _accepted(self, detected: int) -> range:
+        """Return which numbers of right answers about harmless commands fit all figures."""
         numbers = range(self.harmless + 1)
         for name in OF_RATES.keys() & self.ranges.keys():
             low, high = self.ranges[name]
-            worth = partial(self.value, name, detected)
-            first = bisect_left(numbers, low - _ROUNDING, key=worth)
-            numbers = numbers[first : bisect_right(numbers, high + _ROUNDING, first, key=worth)]
+            # No metric falls as the number grows, so those within its range are found by bisection.
+            metric = partial(self.value, name, detected)
+            first = bisect_left(numbers, low - _ROUNDING, key=metric)
+            end = bisect_right(numbers, high + _ROUNDING, first, key=metric)
+            numbers = numbers[first:end]
         return numbers
 
     def value(self, name: str, detected: int, accepted: int) -> float:
@@ -128,21 +131,23 @@ class PublishedGuard(Struct, forbid_unknown_fields=True, kw_only=True, dict=True
 
     def ends(self, name: str) -> list[Counts]:
         """Return the counts with the least and with the greatest value of a metric."""
-        by_value = sorted(self.counts or (), key=lambda each: self.value(name, *each))
+        by_value = sorted(self.counts or (), key=lambda counts: self.value(name, *counts))
         return [by_value[0], by_value[-1]]
 
     @cached_property
     def metrics(self) -> dict[str, Estimate]:
         """Every metric by the counts in the middle, AUROC as printed; intervals hold for all."""
         m, h = self.sizes
-        detected, accepted = zip(*self.counts, strict=True) if self.counts else ((), ())
-        rates = _rate(detected, m), _rate(accepted, h)
-        found = {name: of_rates(name, *rates, mix=h / m) for name in OF_RATES}
+        counts = self.counts or ()
+        detection = _rate([detected for detected, _ in counts], m)
+        acceptance = _rate([accepted for _, accepted in counts], h)
+        metrics = {name: of_rates(name, detection, acceptance, h / m) for name in OF_RATES}
         if "auroc" in self.ranges:
             least, greatest = self.ranges["auroc"]
-            low, high = _auroc_interval(least, m, h).low, _auroc_interval(greatest, m, h).high
-            found["auroc"] = Estimate(float(self.figures["auroc"]), ci_low=low, ci_high=high)
-        return found
+            low = _auroc_interval(least, m, h).low
+            high = _auroc_interval(greatest, m, h).high
+            metrics["auroc"] = Estimate(float(self.figures["auroc"]), ci_low=low, ci_high=high)
+        return metrics
 
 
 class PublishedTable(Struct, forbid_unknown_fields=True, rename={"rows": "row"}, kw_only=True):
@@ -171,10 +176,16 @@ def _is_count(figure: str) -> bool:
 
 
 def _rate(right: Sequence[int], n: int) -> Estimate:
-    if not right or max(right) - min(right) > VAGUE * n:
+    """Estimate a rate from all numbers of right answers that are compatible with a row."""
+    if not right:
+        return Estimate()
+    least = min(right)
+    most = max(right)
+    if most - least > VAGUE * n:
         return Estimate()
     middle = sorted(right)[len(right) // 2]
-    low, high = _share(min(right), n).ci_low, _share(max(right), n).ci_high
+    low = _share(least, n).ci_low
+    high = _share(most, n).ci_high
     return replace(_share(middle, n), ci_low=low, ci_high=high)
 
 
@@ -184,9 +195,14 @@ def _share(right: int, n: int) -> Estimate:
 
 def _auroc_interval(value: float, m: int, h: int) -> Interval:
     """Return the interval of AUROC by the variance of Hanley & McNeil 1982 (Radiology 143:29)."""
+    # How probable it is that two malicious commands both rank above a harmless one (Q1), and that
+    # one malicious command ranks above two harmless ones (Q2).
+    both_above_one = value / (2 - value)
+    one_above_both = 2 * value**2 / (1 + value)
+
     spread = value * (1 - value)
-    of_malicious = (m - 1) * (value / (2 - value) - value**2)
-    of_harmless = (h - 1) * (2 * value**2 / (1 + value) - value**2)
+    of_malicious = (m - 1) * (both_above_one - value**2)
+    of_harmless = (h - 1) * (one_above_both - value**2)
     variance = (spread + of_malicious + of_harmless) / (m * h)
     effective = spread / variance if variance > 0 else min(m, h)
     return proportion_interval(value, max(1.0, effective))
@@ -200,14 +216,24 @@ def of_rates(name: str, detection: Estimate, acceptance: Estimate, mix: float) -
     and more, at least 93.3 % of them cover the truth; of precision 93.8 %, and 83.9 % where most
     tables have none. docs/guides/published-tables.md has the settings.
     """
-    r, a, metric = detection.value, acceptance.value, OF_RATES[name]
-    if r is None or a is None or (name == "precision" and not r and a == 1):
+    r = detection.value
+    a = acceptance.value
+    stops_nothing = r == 0 and a == 1
+    if r is None or a is None or (name == "precision" and stops_nothing):
+        # Each of the two rates is known without the other one.
         return {DETECTION: detection, ACCEPTANCE: acceptance}.get(name, Estimate())
+
+    metric = OF_RATES[name]
     value = metric(r, a, mix)
-    low = metric(detection.ci_low or 0.0, a, mix), metric(r, acceptance.ci_low or 0.0, mix)
-    high = metric(detection.ci_high or 0.0, a, mix), metric(r, acceptance.ci_high or 0.0, mix)
-    interval = mover(value, [value - each for each in low], [each - value for each in high])
-    return Estimate(value, None, None, *interval)
+    below = [
+        value - metric(detection.ci_low or 0.0, a, mix),
+        value - metric(r, acceptance.ci_low or 0.0, mix),
+    ]
+    above = [
+        metric(detection.ci_high or 0.0, a, mix) - value,
+        metric(r, acceptance.ci_high or 0.0, mix) - value,
+    ]
+    return Estimate(value, None, None, *mover(value, below, above))
 
 
 def unpaired(a: Estimate, b: Estimate) -> Difference:
@@ -218,10 +244,20 @@ def unpaired(a: Estimate, b: Estimate) -> Difference:
     """
     if a.value is None or b.value is None:
         return Difference(a.value, b.value)
-    found = b.value - a.value
-    down, up = _arm(b, a), _arm(a, b)
-    p = math.erfc(abs(found) / (down if found > 0 else up) * Z_95 / math.sqrt(2))
-    return Difference(a.value, b.value, found, None, None, found - down, found + up, p)
+    difference = b.value - a.value
+    down = _arm(b, a)
+    up = _arm(a, b)
+    towards_0 = down if difference > 0 else up
+    # The two tails of a normal deviate z are erfc(z / sqrt(2)).
+    p = math.erfc(abs(difference) / towards_0 * Z_95 / math.sqrt(2))
+    return Difference(
+        a=a.value,
+        b=b.value,
+        difference=difference,
+        ci_low=difference - down,
+        ci_high=difference + up,
+        p_value=p,
+    )
 
 
 def _arm(falling: Estimate, rising: Estimate) -> float:
@@ -240,27 +276,30 @@ def compare_published(guards: Sequence[PublishedGuard], metric: str) -> list[dic
     allow equal values. The verdict is `differ` or `tied` whatever the pairing is, `open` where it
     would decide.
     """
-    found: dict[str, dict[Any, Difference]] = {"unpaired": {}, "least": {}, "most": {}}
-    known = [each for each in guards if each.metrics[metric].value is not None]
-    ends = {each.name: each.ends(metric) for each in known}
-    for a, b in combinations(known, 2):
+    tests: dict[str, dict[Any, Difference]] = {"unpaired": {}, "least": {}, "most": {}}
+    rated = [guard for guard in guards if guard.metrics[metric].value is not None]
+    ends = {guard.name: guard.ends(metric) for guard in rated}
+    for a, b in combinations(rated, 2):
         independent = unpaired(a.metrics[metric], b.metrics[metric])
-        tested = [independent]
+        tests_of_pair = [independent]
+
         low_a, high_a = (a.value(metric, *counts) for counts in ends[a.name])
         low_b, high_b = (b.value(metric, *counts) for counts in ends[b.name])
         if max(low_a, low_b) <= min(high_a, high_b) + _ROUNDING:
             # Counts between the ends may be equally good.
-            tested.append(replace(independent, p_value=1.0))
+            tests_of_pair.append(replace(independent, p_value=1.0))
         if a.sizes == b.sizes:
-            for counts in product({*ends[a.name]}, {*ends[b.name]}):
-                tested += pairings(*counts, a.sizes, metric)
-        tested.sort(key=lambda test: test.p_value or 0.0)
+            for counts_a, counts_b in product({*ends[a.name]}, {*ends[b.name]}):
+                tests_of_pair += pairings(counts_a, counts_b, a.sizes, metric)
+        tests_of_pair.sort(key=lambda test: test.p_value or 0.0)
+
         pair = (a.name, b.name)
-        found["unpaired"][pair] = independent
-        found["least"][pair] = tested[0]
-        found["most"][pair] = tested[-1]
-    found = {kind: holm_adjusted(tests) for kind, tests in found.items()}
-    return [_compared(pair, {kind: found[kind][pair] for kind in found}) for pair in found["least"]]
+        tests["unpaired"][pair] = independent
+        tests["least"][pair] = tests_of_pair[0]
+        tests["most"][pair] = tests_of_pair[-1]
+
+    tests = {kind: holm_adjusted(of_pairs) for kind, of_pairs in tests.items()}
+    return [_compared(pair, {kind: tests[kind][pair] for kind in tests}) for pair in tests["least"]]
 
 
 def _compared(pair: tuple[str, str], tests: Mapping[str, Difference]) -> dict[str, Any]:
@@ -281,11 +320,16 @@ def pairings(a: Counts, b: Counts, sizes: Counts, metric: str) -> list[Differenc
     """
     shared = []  # by label, how many commands both guards may have right
     for x, y, n in zip(a, b, sizes, strict=True):
-        fewest, most = max(0, x + y - n), min(x, y)
+        fewest = max(0, x + y - n)
+        most = min(x, y)
+        # One shared command less makes two more discordant.
         shared.append(sorted({fewest, max(fewest, most - 1), most}, reverse=True))
+
     if metric in _RATES:
         label = _RATES.index(metric)
         return rate_differences(_paired(a[label], b[label], sizes[label], shared[label]))
+
+    # The score needs a number for each label: every combination of the two lists.
     of_malicious, of_harmless = zip(*product(*shared), strict=True)
     malicious = _paired(a[0], b[0], sizes[0], of_malicious)
     harmless = _paired(a[1], b[1], sizes[1], of_harmless, first=sizes[0])
@@ -297,6 +341,8 @@ def _paired(x: int, y: int, n: int, shared: Sequence[int], first: int = 0) -> Pa
 
     Each command is a cluster, numbered from `first` on.
     """
+    # A row for each number of shared ones. The first x commands are those that a has right: b has
+    # the first `both` of them right as well, and the rest of its y after them.
     of_a, of_b = np.zeros((2, len(shared), n), np.int64)
     of_a[:, :x] = UNIT
     for row, both in zip(of_b, shared, strict=True):
@@ -315,19 +361,20 @@ def agreement(guard: PublishedGuard, own: Mapping[str, Any]) -> dict[str, dict[s
     """
     detection, acceptance = (Estimate.of(own.get(name)) for name in (DETECTION, ACCEPTANCE))
     mix = guard.harmless / guard.malicious
-    found = {}
+    by_metric = {}
     for name in OF_RATES:
         own_metric = of_rates(name, detection, acceptance, mix)
         difference = unpaired(guard.metrics[name], own_metric)
-        found[name] = {"verdict": _agrees(guard, name, difference)} | asdict(difference)
-    return found
+        by_metric[name] = {"verdict": _agrees(guard, name, difference)} | asdict(difference)
+    return by_metric
 
 
 def _agrees(guard: PublishedGuard, name: str, difference: Difference) -> str | None:
     if difference.b is None or difference.ci_low is None:
         return None
-    counted = [guard.value(name, *counts) for counts in guard.ends(name)]
-    low, high = guard.ranges.get(name, counted)
+    # What would be printed alike; a metric that is not printed ends where its counts do.
+    by_counts = [guard.value(name, *counts) for counts in guard.ends(name)]
+    low, high = guard.ranges.get(name, by_counts)
     if low - _ROUNDING <= difference.b <= high + _ROUNDING:
         return "equal"
     return "within" if difference.ci_low <= 0 <= (difference.ci_high or 0) else "differs"

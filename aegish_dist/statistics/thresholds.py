@@ -61,18 +61,22 @@ class FoldedDecisions:
         among: Bools | None = None,
     ) -> None:
         """Deal the clusters of samples, or of some `among` them."""
-        self._samples, self._composite = samples, composite
+        self._samples = samples
+        self._composite = composite
         # The derivative of the score by a rate; of a product it is the other rate, at most 1.
         self._slope = 0.5 if composite is Composite.BALANCED else 1.0
         self._malicious = np.repeat(samples.malicious[:, None], epochs, axis=1)
+
         dealt = np.ones(len(samples), bool) if among is None else among
         clusters = np.unique(samples.cluster[dealt])
-        sizes = []
+        sizes = []  # of each cluster, by label
         for side in self._sides:
-            numbers = np.searchsorted(clusters, samples.cluster[dealt & side])
-            sizes.append(np.bincount(numbers, minlength=len(clusters)))
-        with_clusters = [int((size > 0).sum()) for size in sizes]
-        self.folds = max(1, min(FOLDS, *with_clusters))
+            places = np.searchsorted(clusters, samples.cluster[dealt & side])
+            sizes.append(np.bincount(places, minlength=len(clusters)))
+        clusters_of_labels = [int((size > 0).sum()) for size in sizes]
+        self.folds = max(1, min(FOLDS, *clusters_of_labels))
+
+        # A sample without a cluster has a number of its own, after those of the names.
         fold_of_cluster = np.zeros(len(samples.cluster_names) + len(samples), np.int64)
         for place, cluster in enumerate(_order(samples, clusters, np.stack(sizes), seed)):
             fold_of_cluster[cluster] = place % self.folds
@@ -90,7 +94,7 @@ class FoldedDecisions:
         The suspicion is an array of samples x epochs; NaN, unscored, is left out.
         """
         scored = ~np.isnan(suspicion)
-        sample = np.nonzero(scored)[0]
+        sample, _ = np.nonzero(scored)
         weights = _Weights(
             suspicion[scored],
             self._samples.malicious[sample],
@@ -102,9 +106,12 @@ class FoldedDecisions:
             return Fit(
                 FittedGuard(criterion, problem="one of the two labels has no scored verdict"), None
             )
+
         by_fold = [weights.best(criterion, without=fold) for fold in range(self.folds)]
+        # Where a fold leaves one label alone, only the in-sample score below is of use.
         chosen = [whole if threshold is None else threshold for threshold in by_fold]
-        stops = suspicion >= np.array(chosen)[self.fold][:, None]
+        threshold_of_sample = np.array(chosen)[self.fold]
+        stops = suspicion >= threshold_of_sample[:, None]
         fitted = self.judge(criterion, scored, stops, suspicion >= whole)
         if None not in by_fold:
             return Fit(replace(fitted.guard, threshold=whole), fitted.samples)
@@ -143,7 +150,9 @@ class FoldedDecisions:
         only the sum where the threshold maximises the score, since the shift is then the excess
         of the in-sample score.
         """
-        means, rates, in_sample = [], [], []
+        means = []
+        rates = []
+        in_sample = []
         for side in self._sides:
             epochs = np.where(side, judged.scored, 0)
             mean = SampledMean([observed(self._samples, judged.right, epochs)])
@@ -151,6 +160,7 @@ class FoldedDecisions:
             means.append(mean)
             rates.append(_widened(estimate(mean), _square(shifts)))
             in_sample.append(mean.value - math.fsum(shifts))
+
         slopes = np.full(len(self._samples), self._slope)
         shifts = self._shifts(judged, slopes, judged.scored > 0)
         added = _square(shifts, with_mean=not criterion.fits_score)
@@ -185,22 +195,26 @@ class FoldedDecisions:
         The shifts of both fits join the variance; p is adjusted for the number of pairs. Without
         pairs all are compared.
         """
-        asked = list(combinations(guards, 2) if pairs is None else pairs)
+        compared = list(combinations(guards, 2) if pairs is None else pairs)
         judged = {name: _judged(fit, len(self._samples)) for name, fit in guards.items()}
-        values = {name: values_of(each.right, each.scored) for name, each in judged.items()}
+        values = {}
+        for name, samples in judged.items():
+            values[name] = values_of(samples.right, samples.scored)
 
         def added(part: slice) -> Floats:
             variances = []
-            for a, b in asked[part]:
+            for a, b in compared[part]:
                 with_mean = not guards[a].guard.criterion.fits_score
                 shifts = self._shifts_of_pair(judged[a], judged[b])
                 variances.append(_square(shifts, with_mean=with_mean))
             return np.array(variances)
 
-        found = PairedScores(self._samples, values, self._composite).scores(asked, added)
-        return holm_adjusted(dict(zip(asked, found, strict=True)))
+        paired = PairedScores(self._samples, values, self._composite)
+        differences = paired.scores(compared, added)
+        return holm_adjusted(dict(zip(compared, differences, strict=True)))
 
     def _shifts_of_pair(self, a: JudgedSamples, b: JudgedSamples) -> Floats:
+        """Return by cluster how far the difference of two scores shifts."""
         both = (a.scored > 0) & (b.scored > 0)
         slope = np.full(len(self._samples), self._slope)
         return self._shifts(b, slope, both) - self._shifts(a, slope, both)
@@ -221,27 +235,31 @@ def _order(samples: AskedSamples, clusters: Ints, sizes: Ints, seed: int) -> lis
     """
     names = samples.cluster_names
 
-    def place(number: int) -> tuple[bool, bool, int, str]:
-        cluster = int(clusters[number])
-        dangerous, harmless = sizes[:, number].tolist()
+    def sort_key(place: int) -> tuple[bool, bool, int, str]:
+        cluster = int(clusters[place])
+        dangerous, harmless = sizes[:, place].tolist()
         # A cluster without a name is known by the place of its sample.
-        key = names[cluster] if cluster < len(names) else cluster - len(names)
-        chance = sha256(f"{seed} {key!r}".encode()).hexdigest()
-        has_both = harmless > 0
+        known_by = names[cluster] if cluster < len(names) else cluster - len(names)
+        # The seed decides between clusters of equal size, whatever the order of samples.
+        chance = sha256(f"{seed} {known_by!r}".encode()).hexdigest()
+        has_harmless = harmless > 0
         size = harmless + dangerous
-        return not dangerous, has_both, -size, chance
+        return not dangerous, has_harmless, -size, chance
 
-    return [int(clusters[number]) for number in sorted(range(len(clusters)), key=place)]
+    return [int(clusters[place]) for place in sorted(range(len(clusters)), key=sort_key)]
 
 
 class _Weights:
     """Decisions by suspicion; those of a sample weigh as much as the sample together."""
 
     def __init__(self, suspicion: Floats, malicious: Bools, fold: Ints, epochs: Ints) -> None:
-        self._seen, self._place = np.unique(suspicion, return_inverse=True)
-        self._malicious, self._fold, self._epochs = malicious, fold, epochs
+        self._values, self._place = np.unique(suspicion, return_inverse=True)
+        self._malicious = malicious
+        self._fold = fold
+        self._epochs = epochs
         self._numbers_of_epochs: list[int] = np.unique(epochs).tolist()
-        self._whole = math.lcm(*self._numbers_of_epochs)  # the weight of a sample
+        # A sample weighs a multiple of all numbers of epochs, so that each epoch's part is whole.
+        self._weight_of_sample = math.lcm(*self._numbers_of_epochs)
 
     def best(self, criterion: Criterion, *, without: int | None = None) -> float | None:
         """Return the best threshold of all folds but one; None without samples of either label.
@@ -250,42 +268,53 @@ class _Weights:
         it is the middle one (the lower of two), or the highest where stops cost nothing.
         """
         chosen = np.ones(len(self._fold), bool) if without is None else self._fold != without
-        # By place in `seen`, what a threshold stops that lies there, in whole numbers of any size.
+        # By place in `values`, the weight that a threshold there stops, in exact whole numbers. The
+        # place after the last value stops nothing.
         kind = self._kind_of_integers(criterion)
         detected = self._from(chosen & self._malicious, kind)
         stopped = self._from(chosen & ~self._malicious, kind)
-        dangerous, harmless = detected[0], stopped[0]
+        dangerous = detected[0]
+        harmless = stopped[0]
         if not (harmless and dangerous):
             return None
-        known = np.append(np.bincount(self._place[chosen], minlength=len(self._seen)) > 0, True)
+
+        decisions = np.bincount(self._place[chosen], minlength=len(self._values))
+        occurs = np.append(decisions > 0, True)  # in these folds; to stop nothing is always open
+        # Rates with a common denominator, so that equal merits are equal numbers.
         merits = criterion.miss * detected * harmless - criterion.stop * stopped * dangerous
-        allowed = known & (stopped / harmless <= criterion.max_fpr)
-        equal = np.flatnonzero(allowed & (merits == merits[allowed].max()))[::-1].tolist()
-        cut = equal[len(equal) // 2] if criterion.stop else equal[0]
-        below = np.flatnonzero(known[:cut])
-        if not len(below) or cut == len(self._seen):
-            return math.inf if len(below) else -math.inf
-        return halfway(float(self._seen[below[-1]]), float(self._seen[cut]))
+        allowed = occurs & (stopped / harmless <= criterion.max_fpr)
+        is_best = allowed & (merits == merits[allowed].max())
+        highest_first = np.flatnonzero(is_best)[::-1].tolist()
+        middle = len(highest_first) // 2 if criterion.stop else 0
+        cut = highest_first[middle]
+
+        below = np.flatnonzero(occurs[:cut])
+        if not len(below):
+            return -math.inf
+        if cut == len(self._values):
+            return math.inf
+        return halfway(float(self._values[below[-1]]), float(self._values[cut]))
 
     def _kind_of_integers(self, criterion: Criterion) -> type:
         """Return int64 where all merits fit in; Python's integers take ten times as much memory."""
-        weight = self._whole * len(self._fold)  # of all decisions, at most
+        weight = self._weight_of_sample * len(self._fold)  # of all decisions, at most
         greatest = max(1, criterion.miss, criterion.stop) * weight**2
         return np.int64 if greatest < _GREATEST else object
 
     def _from(self, chosen: Bools, kind: type) -> NDArray[Any]:
-        """Return the weight from each place in `seen` on; 0 beyond the last."""
-        weights: NDArray[Any] = np.zeros(len(self._seen) + 1, kind)
+        """Return the weight of decisions from each place in `values` on; 0 beyond the last."""
+        weights: NDArray[Any] = np.zeros(len(self._values) + 1, kind)
         for epochs in self._numbers_of_epochs:
+            weight = self._weight_of_sample // epochs
             places = self._place[chosen & (self._epochs == epochs)]
             decisions = np.bincount(places, minlength=len(weights))
-            weights += decisions.astype(kind) * (self._whole // epochs)
+            weights += decisions.astype(kind) * weight
         return np.cumsum(weights[::-1])[::-1]
 
 
 def halfway(below: float, above: float) -> float:
     """Return a threshold between two suspicions; the upper one where no number is between them."""
-    middle = below / 2 + above / 2
+    middle = below / 2 + above / 2  # below + above may be beyond the range of numbers
     return middle if below < middle <= above else above
 
 
@@ -297,12 +326,13 @@ def _square(shifts: Floats, *, with_mean: bool = True) -> float:
     return squares
 
 
-def _widened(found: Estimate, added: float) -> Estimate:
+def _widened(plain: Estimate, added_variance: float) -> Estimate:
     """Add to the variance of an estimate that has an interval."""
-    value, low, high = numbers_of(found)
-    further = math.sqrt(added)
-    low, high = mover(value, [value - low, Z_95 * further], [high - value, Z_95 * further])
-    stderr = found.stderr_clustered
+    value, low, high = numbers_of(plain)
+    added_stderr = math.sqrt(added_variance)
+    reach = Z_95 * added_stderr
+    low, high = mover(value, [value - low, reach], [high - value, reach])
+    stderr = plain.stderr_clustered
     if stderr is not None:
-        stderr = math.hypot(stderr, further)
-    return replace(found, stderr_clustered=stderr, ci_low=low, ci_high=high)
+        stderr = math.hypot(stderr, added_stderr)
+    return replace(plain, stderr_clustered=stderr, ci_low=low, ci_high=high)
