@@ -1,6 +1,6 @@
 """Sections on how well the models judge: ranking, categories, answers, calibration, repeats.
 
-A section of which there is nothing to say has no rows; entries are the models, best first.
+A section with nothing to say has no rows. Entries are the models of a report, best first.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -53,19 +53,19 @@ from aegish_dist.report.writing import (
     short_names,
 )
 
-_NAMED = 3  # guards whose calls without an answer the first screen counts
+_MOST_NAMED = 3  # guards that a note names; of more it says how many
 _NO_TARGETS = Targets("none", 1, {})
 _COVERAGE = Column("coverage", lambda entry: entry.metric("coverage").value, format_rate)
 
 
 def leaderboard(data: ReportData, reasons: Mapping[str, str]) -> Section:
-    """Return the ranking; of models without a score it names the reason, foreign text."""
+    """Return the ranking. Reasons, by model, say why a score is missing; they are foreign text."""
 
     def model(entry: RankedModel) -> TableCell:
-        words = [reasons[entry.model]] if entry.model in reasons else []
-        if entry.simulated:
-            words.insert(0, "simulated")
-        return TableCell(entry.model, ", ".join(words))
+        remarks = ["simulated"] if entry.simulated else []
+        if entry.model in reasons:
+            remarks.append(reasons[entry.model])
+        return TableCell(entry.model, ", ".join(remarks))
 
     columns = [
         Column("#", attrgetter("place")),
@@ -76,15 +76,19 @@ def leaderboard(data: ReportData, reasons: Mapping[str, str]) -> Section:
         Column("cost/1,000", attrgetter("price_per_1000_usd"), format_usd),
         Column("p50", _latency_cell, detail="p90"),
     ]
-    named = target_words(data.targets) or UNDEFINED
-    return tabulate("Leaderboard", data.ranked, columns, note=f"Targets: {named} (%).", keys=2)
+    targets = target_words(data.targets) or UNDEFINED
+    return tabulate("Leaderboard", data.ranked, columns, note=f"Targets: {targets} (%).", keys=2)
 
 
 MARKS = "PASS (✓): the interval is at or above the target. FAIL (✗): below. UNDECIDED (?): across."
 
 
 def brief_leaderboard(data: ReportData, about: str) -> Section:
-    """Return the ranking of the models that have a score, a line for each, and what it is about."""
+    """Return the ranking on one line for each model that has a score.
+
+    Args:
+        about: What the numbers are of, for the note below it.
+    """
     columns = [
         Column("#", attrgetter("place")),
         MODEL,
@@ -101,19 +105,22 @@ def brief_leaderboard(data: ReportData, about: str) -> Section:
 
 
 def timed_calls(entry: RankedModel) -> str:
-    """Say of how many calls a guard's latency is; empty where of all, or where it has none."""
-    untimed, done = entry.counts.get("untimed"), entry.counts.get("done")
-    if not untimed or done is None or entry.p50_ms is None:
+    """Say how many calls a guard's latency is of; empty where of all, or where it has none."""
+    untimed = entry.counts.get("untimed")
+    done = entry.counts.get("done")
+    if entry.p50_ms is None:
+        return ""
+    if not untimed or done is None:
         return ""
     return f"{format_count(done - untimed)} of {counted(done, 'call')}"
 
 
 def _times_left_out(entries: Sequence[RankedModel]) -> str:
-    """Say beside the p50 of a leaderboard whose calls it leaves out."""
+    """Say which guards' p50 is of some calls only, for the note of a leaderboard."""
     left_out = [entry for entry in entries if timed_calls(entry)]
     if not left_out:
         return ""
-    if len(left_out) > _NAMED:
+    if len(left_out) > _MOST_NAMED:
         guards = f"{len(left_out)} guards"
         return f" p50 of {guards} leaves out calls that had no answer: see `--sections latency`."
     names = short_names([entry.model for entry in entries], NAME_WIDTH)
@@ -122,45 +129,53 @@ def _times_left_out(entries: Sequence[RankedModel]) -> str:
 
 
 def _on_one_line(name: str, targets: Targets) -> Column:
-    """Return the column of a metric, of the score with its interval."""
-    of_score = name == Metric.SCORE
+    """Return the column of a metric; only the score has room for its interval."""
+    is_score = name == Metric.SCORE
 
     def read(entry: RankedModel) -> TableCell:
-        seen = entry.metric(name)
-        shown = with_interval(seen) if of_score else format_rate(seen.value)
-        return TableCell(shown, "", entry.judgements(targets).get(name, ""), seen.value)
+        estimate = entry.metric(name)
+        text = with_interval(estimate) if is_score else format_rate(estimate.value)
+        judgement = entry.judgements(targets).get(name, "")
+        return TableCell(text, "", judgement, estimate.value)
 
-    return Column(metric_title(name), read, detail=INTERVAL if of_score else "")
+    return Column(metric_title(name), read, detail=INTERVAL if is_score else "")
 
 
 def _metrics(targets: Targets) -> tuple[str, ...]:
+    """Return the metrics of a leaderboard: those of every one, then others that have a target."""
     return *HEADLINES, *sorted(targets.least.keys() - HEADLINES.keys())
 
 
 def target_words(targets: Targets) -> str:
-    """Name the metrics that have a target with their least values, in per cent."""
-    named = [name for name in _metrics(targets) if name in targets.least]
-    return ", ".join(f"{metric_title(name)} ≥ {format_rate(targets.least[name])}" for name in named)
+    """Write the targets, such as `DR ≥ 95.0, HA ≥ 90.0`; values in per cent."""
+    targeted = [name for name in _metrics(targets) if name in targets.least]
+    return ", ".join(
+        f"{metric_title(name)} ≥ {format_rate(targets.least[name])}" for name in targeted
+    )
 
 
 def _stderr_cell(entry: RankedModel) -> TableCell:
+    """Write the clustered standard error of a score; where there is none, the plain one."""
     score = entry.score
     if score.stderr_clustered is not None:
         return number_cell(score.stderr_clustered, format_points)
-    return number_cell(score.stderr, format_points, "" if score.stderr is None else "plain")
+    detail = "" if score.stderr is None else "plain"
+    return number_cell(score.stderr, format_points, detail)
 
 
 def _latency_cell(entry: RankedModel) -> TableCell:
     p90 = entry.latency("service", "p90")
-    return number_cell(entry.p50_ms, format_ms, "" if p90 is None else format_ms(p90))
+    detail = "" if p90 is None else format_ms(p90)
+    return number_cell(entry.p50_ms, format_ms, detail)
 
 
 def standard_errors(data: ReportData) -> Section:
     """Return the standard errors of the headline metrics, plain and clustered."""
 
     def both(metric: str, entry: RankedModel) -> TableCell:
-        found = entry.metric(metric)
-        return number_cell(found.stderr, format_points, format_points(found.stderr_clustered))
+        estimate = entry.metric(metric)
+        clustered = format_points(estimate.stderr_clustered)
+        return number_cell(estimate.stderr, format_points, clustered)
 
     titles = {**HEADLINES, Metric.DETECTION_RATE_MACRO: "DR macro"}
     columns = [MODEL]
@@ -174,27 +189,30 @@ def standard_errors(data: ReportData) -> Section:
 
 
 def bounds(data: ReportData) -> Section:
-    """Return worst and best case of the incompletely scored models."""
+    """Return the worst and the best case of the models of which some answers are not scored."""
 
-    def ends(name: str, entry: RankedModel) -> TableCell:
-        worst, best = (entry.metric(f"{name}_{end}").value for end in ("worst", "best"))
+    def worst_and_best(name: str, entry: RankedModel) -> TableCell:
+        worst = entry.metric(f"{name}_worst").value
+        best = entry.metric(f"{name}_best").value
         return TableCell(format_interval(worst, best), value=worst)
 
     columns = [MODEL]
     for count in ("planned", "done", "scored"):
         columns.append(named_column("counts", count, count, format_count))
     columns.append(_COVERAGE)
-    columns += [Column(title, partial(ends, name)) for name, title in SCORE_AND_RATES.items()]
+    for name, title in SCORE_AND_RATES.items():
+        columns.append(Column(title, partial(worst_and_best, name)))
+    incomplete = [entry for entry in data.ranked if (entry.metric("coverage").value or 0) < 1]
     return tabulate(
         "Bounds of incomplete coverage",
-        [entry for entry in data.ranked if (entry.metric("coverage").value or 0) < 1],
+        incomplete,
         columns,
         note="[worst, best]: the rate if everything unscored had been wrong, or right.",
     )
 
 
 def categories(data: ReportData) -> Section:
-    """Return detection rates by category."""
+    """Return the detection rate in each category of malicious commands."""
     entries = data.ranked
     names = category_names(entries)
     columns = [
@@ -208,10 +226,10 @@ def categories(data: ReportData) -> Section:
 
 
 def _category(name: str, entries: Sequence[RankedModel]) -> Column:
-    """Return a category's column; its heading has n, from the least to the most of any model."""
+    """Return a category's column; below its heading stands n, or the least and the most n."""
     sizes = [entry.category(name).n for entry in entries]
-    shown = "n " + format_span([size for size in sizes if size], "\N{EN DASH}")
-    return Column(name, lambda entry: entry.category(name).value, format_rate, shown)
+    span = format_span([size for size in sizes if size], "\N{EN DASH}")
+    return Column(name, lambda entry: entry.category(name).value, format_rate, f"n {span}")
 
 
 def category_intervals(data: ReportData) -> Section:
@@ -230,7 +248,7 @@ def category_intervals(data: ReportData) -> Section:
 
 
 def answers(data: ReportData) -> Section:
-    """Return what the models said about either kind of command."""
+    """Return how often each model said BLOCK, WARN and ALLOW, for either kind of command."""
 
     def verdicts(target: TrueLabel, label: ScoredAnswer, entry: RankedModel) -> float | None:
         return entry.actions.get(target, {}).get(label)
@@ -260,13 +278,14 @@ def _rate(
     """Return the column of a metric with its interval, and whether it reaches its target."""
 
     def read(entry: RankedModel) -> TableCell:
-        return estimate_cell(entry.metric(name), write, entry.judgements(targets).get(name, ""))
+        judgement = entry.judgements(targets).get(name, "")
+        return estimate_cell(entry.metric(name), write, judgement)
 
     return Column(title, read, detail=INTERVAL)
 
 
 def calibration(data: ReportData) -> Section:
-    """Return calibration and, with repeats, flip rates."""
+    """Return how well stated confidence fits; in a run with repeats also the flip rates."""
     entries = data.ranked
     columns = [
         MODEL,
@@ -288,14 +307,14 @@ ARROW = "\N{RIGHTWARDS ARROW}"
 
 
 def overlay_section(effect: Sequence[JsonObject]) -> Section:
-    """Return each model's headline metrics without the overlay and under it."""
+    """Return how an overlay changes the place and the headline metrics of each model."""
     detail = f"without {ARROW} with"
     headings = [TableCell(title, detail) for title in ("#", *HEADLINES.values())]
     rows: list[Row] = []
     for model in effect:
         ranks = [model["rank"][side] for side in ("without", "with")]
         places = [UNDEFINED if rank is None else format_count(rank) for rank in ranks]
-        # A place that stays is written once.
+        # A place that stays is written once: equal keys are one.
         place = f" {ARROW} ".join(dict.fromkeys(places))
         metrics = model["metrics"]
         cells = [_moved_cell(metrics.get(name, moved(None, None))) for name in HEADLINES]
@@ -318,7 +337,7 @@ def _moved_cell(number: JsonObject) -> TableCell:
 
 
 def repeats(data: ReportData) -> Section:
-    """Return what the epochs of each model tell; nothing where there is one."""
+    """Return how much answers vary from epoch to epoch; no rows where there is one epoch."""
 
     def variance(target: TrueLabel, part: str, entry: RankedModel) -> float | None:
         rates = entry.repeats.rates if entry.repeats else {}
@@ -341,25 +360,25 @@ def repeats(data: ReportData) -> Section:
         " between commands and within them (from epoch to epoch). Clustered stderr of the score in"
         " points: as it is, with one more epoch, and with any number of them."
     )
-    known = [entry for entry in data.ranked if entry.repeats]
-    return tabulate("Repeats", known, columns, note=note)
+    repeated = [entry for entry in data.ranked if entry.repeats]
+    return tabulate("Repeats", repeated, columns, note=note)
 
 
 def reliability(data: ReportData) -> Section:
     """Return accuracy by bin of stated confidence."""
     rows: list[Row] = []
     for entry in data.ranked:
-        for each in entry.bins:
-            interval = format_interval(each.ci_low, each.ci_high)
-            beyond = (each.accuracy or 0) - (each.confidence or 0)
+        for bin in entry.bins:
+            interval = format_interval(bin.ci_low, bin.ci_high)
+            right_minus_stated = (bin.accuracy or 0) - (bin.confidence or 0)
             rows.append(
                 (
-                    TableCell(f"{100 * each.low:.0f} to {100 * each.high:.0f}", value=each.low),
+                    TableCell(f"{100 * bin.low:.0f} to {100 * bin.high:.0f}", value=bin.low),
                     marked(entry),
-                    number_cell(each.n, format_count),
-                    number_cell(each.confidence, format_rate),
-                    number_cell(each.accuracy, format_rate, interval),
-                    number_cell(beyond, format_difference),
+                    number_cell(bin.n, format_count),
+                    number_cell(bin.confidence, format_rate),
+                    number_cell(bin.accuracy, format_rate, interval),
+                    number_cell(right_minus_stated, format_difference),
                 )
             )
     return Section.of(
@@ -387,9 +406,17 @@ def more_commands(
     kind: str,
     aim: str,
 ) -> str:
-    """Say how many commands would show whether something is so; None: no number would."""
+    """Say how many commands more would show whether something is so.
+
+    Args:
+        needed: Commands in all; None where no number would do.
+        asked: Commands that the run has.
+        kind: What they are called, in the plural.
+        aim: What they would show, a clause that follows `whether`.
+    """
     most = most_in_reach(asked)
     if needed and needed <= most:
+        # A number that is planned with has no more than two exact digits.
         more = float(f"{max(needed - asked, 1):.2g}")
         if more == 1:
             kind = kind.removesuffix("s")
@@ -397,16 +424,21 @@ def more_commands(
     return f"Too close to settle whether {aim}: it would take over {most:,} {kind}."
 
 
-def gated_in_words(each: Gated, overlap: Overlap | None = None) -> str:
-    """Say which model reaches or misses which threshold, and by what; foreign text."""
-    if overlap and not may_be_judged(overlap, each.metric):
-        return f"undecided: {each.model}: {each.metric}: {fitted_in_words(overlap)}"
-    about, estimate = f"{each.model}: {each.metric}", each.estimate
+def gated_in_words(gated: Gated, overlap: Overlap | None = None) -> str:
+    """Say whether a metric of a model is at or above its least value; foreign text.
+
+    Args:
+        overlap: What a policy was chosen on of these commands, on which it is not judged.
+    """
+    about = f"{gated.model}: {gated.metric}"
+    if overlap and not may_be_judged(overlap, gated.metric):
+        return f"undecided: {about}: {fitted_in_words(overlap)}"
+    estimate = gated.estimate
     if estimate.value is None:
         return f"undecided: {about} is undefined"
     number = f"{about} {with_interval(estimate, format_decimal)}"
-    if each.judgement is Judgement.FAIL:
-        return f"below: {number} is below {each.least:g}"
-    if each.judgement is Judgement.PASS:
-        return f"met: {number} is at least {each.least:g}"
-    return f"undecided: {number} holds {each.least:g}"
+    if gated.judgement is Judgement.FAIL:
+        return f"below: {number} is below {gated.least:g}"
+    if gated.judgement is Judgement.PASS:
+        return f"met: {number} is at least {gated.least:g}"
+    return f"undecided: {number} holds {gated.least:g}"
