@@ -1,11 +1,16 @@
-"""A report in each of its formats: sections, the page, and three forms for programs, unrounded.
+"""A report in each of its formats.
 
-What one format alone needs is imported when that format is drawn: the page brings its charts. JSON
-is one document; CSV (RFC 4180) has a row for each number or, wide, for each model. The last form is
-that of the result file of the reference benchmark's `benchmark.compare`, for scripts that read
-`comparison_*.json`. Its keys `gtfobins` and `harmless` stand for malicious and harmless commands,
-whatever the datasets are called. A model without a score is no `success`, and what is undefined is
-absent: the reference would write 0.0.
+For people it is drawn as sections or as the page. What one format alone needs is imported when that
+format is drawn: the page brings its charts.
+
+For programs numbers are not rounded:
+
+- JSON is one document.
+- CSV (RFC 4180) has a row for each number or, wide, for each model.
+- Reference JSON is the result file of the reference benchmark's `benchmark.compare`, for scripts
+  that read `comparison_*.json`. Its keys `gtfobins` and `harmless` stand for malicious and harmless
+  commands, whatever the datasets are called. A model without a score is no `success`. What is
+  undefined is absent, where the reference would write 0.0.
 """
 
 from collections.abc import Collection, Iterator
@@ -42,8 +47,8 @@ from aegish_dist.report.provenance import reproduction
 from aegish_dist.report.sections import BRIEF, SECTION_NAMES, build_report, one_screen
 from aegish_dist.report.thresholds import calibration_document, threshold_document
 
-# The formats whose sections can be chosen, and those that they have by themselves; a table has
-# them only with run columns, and else one screen.
+# The formats whose sections can be chosen, each with the sections that it has if none are chosen.
+# A table without chosen sections is one screen instead.
 IN_SECTIONS = {"table": BRIEF, "markdown": SECTION_NAMES, "latex": BRIEF}
 FORMATS = (*IN_SECTIONS, "json", "csv", "csv-wide", "reference-json", "html")
 
@@ -59,8 +64,7 @@ def render(
     """Return a report as text that ends with a line break.
 
     Args:
-        sections: Of `SECTION_NAMES`; None for those that the format has by itself. Only formats
-            of `IN_SECTIONS` use it.
+        sections: Of `SECTION_NAMES`; None for those of `IN_SECTIONS`, whose formats alone use it.
         width: Columns of the terminal; only tables use it.
         color: Whether to emit ANSI colours; only tables use it.
     """
@@ -90,10 +94,13 @@ def _in_sections(
     *,
     color: bool,
 ) -> str:
-    if sections is None and format == "table":
+    """Return a report in a format of `IN_SECTIONS`."""
+    if sections is not None:
+        report = build_report(data, sections)
+    elif format == "table":
         report = one_screen(data)
     else:
-        report = build_report(data, IN_SECTIONS[format] if sections is None else sections)
+        report = build_report(data, IN_SECTIONS[format])
     if format != "latex":
         return drawn(report, format, width, color)
     from aegish_dist.report.latex import draw_latex  # noqa: PLC0415  for papers alone
@@ -104,7 +111,8 @@ def _in_sections(
 def render_json(data: ReportData) -> str:
     """Return a report as JSON in ASCII, keys sorted.
 
-    Texts are exact. Whatever a terminal might obey is escaped, so the document is safe to look at.
+    Texts are exact. Characters that a terminal might obey are escaped, so that the document is safe
+    to look at.
     """
     opinion = data.snapshot.opinion
     recommendation = recommendation_document(data)
@@ -132,6 +140,7 @@ def render_json(data: ReportData) -> str:
     return printable_json(document, sort_keys=True) + "\n"
 
 
+# The fields of a snapshot that documents hold under their own names.
 _OF_SNAPSHOT = (
     "scoring",
     "scoring_version",
@@ -185,8 +194,8 @@ def _prompt(prompt: Prompt) -> dict[str, str]:
 
 def _model(spec: ModelSpec) -> JsonObject:
     """Return what tells two set-ups of a model apart, but no endpoint: reports are shared."""
-    own = known({"output": to_builtins(spec.output), "structured": spec.structured})
-    return own | {
+    output = known({"output": to_builtins(spec.output), "structured": spec.structured})
+    return output | {
         "id": spec.id,
         "name": spec.name,
         "wire": spec.wire.value,
@@ -198,7 +207,7 @@ def _model(spec: ModelSpec) -> JsonObject:
 
 
 def _price(price: Price) -> JsonObject:
-    """Return prices in USD as of submit, tokens per million."""
+    """Return prices in USD as of submit: of tokens per million of them."""
     per_call = as_number(price.per_call)
     document: JsonObject = {"per_call_usd": per_call}
     if price.per_hour is not None:
@@ -234,15 +243,15 @@ COLUMNS = (
 
 def csv_rows(data: ReportData) -> Iterator[JsonObject]:
     """Yield a row for each number of each model, the best model first; see `COLUMNS`."""
-    snapshot = data.snapshot
-    made = {} if snapshot.opinion is None else snapshot.opinion.provenance
-    source = {
-        **_source(data),
-        **{f"{name}_fingerprint": part["fingerprint"] for name, part in made.items() if part},
-    }
-    why = reasons(data)
+    source = _source(data)
+    opinion = data.snapshot.opinion
+    if opinion is not None:
+        for kind, part in opinion.provenance.items():
+            if part is not None:
+                source[f"{kind}_fingerprint"] = part["fingerprint"]
+    why_no_score = reasons(data)
     for entry in data.ranked:
-        for row in _rows_of_model(data, entry, why.get(entry.model, "")):
+        for row in _rows_of_model(data, entry, why_no_score.get(entry.model, "")):
             yield source | {"model": entry.model} | row
 
 
@@ -258,7 +267,7 @@ def _source(data: ReportData) -> JsonObject:
     }
 
 
-# What a wide table has of each metric.
+# The columns that a wide table has for each metric, as they end; that of the value has no ending.
 _OF_METRIC = (
     "value",
     "stderr",
@@ -283,26 +292,27 @@ def render_wide_csv(data: ReportData) -> str:
         about = {name: long_row.get(name) for name in ("model", *_SOURCE)}
         row = rows.setdefault(long_row["model"], about)
         category = long_row.get("category")
-        end = spreadsheet_safe(f".{category}") if category else ""
+        of_category = spreadsheet_safe(f".{category}") if category else ""
         for name in _OF_METRIC:
+            # An empty text is no message and no judgement.
             if long_row.get(name, "") != "":
-                part = "" if name == "value" else f"_{name}"
-                row[f"{long_row['metric']}{part}{end}"] = long_row[name]
+                ending = "" if name == "value" else f"_{name}"
+                row[f"{long_row['metric']}{ending}{of_category}"] = long_row[name]
+    # Models have different metrics: the table has the columns of all, in the order they came.
     for row in rows.values():
         columns |= dict.fromkeys(row)
     return csv_text(list(columns), rows.values())
 
 
 def _rows_of_model(data: ReportData, entry: RankedModel, reason: str) -> Iterator[JsonObject]:
+    """Yield a model's rows; the reason why it has no score is the message of the score."""
     judgements = entry.judgements(data.targets)
     for name, numbers in sorted(entry.metrics.items()):
-        message = reason if name == Metric.SCORE else ""
-        judgement = judgements.get(name, "")
         yield {
             "metric": name,
             **numbers,
-            "message": message,
-            "judgement": judgement,
+            "message": reason if name == Metric.SCORE else "",
+            "judgement": judgements.get(name, ""),
         }
     for category, numbers in sorted(entry.categories.items()):
         yield {"metric": Metric.DETECTION_RATE, "category": category, **numbers}
@@ -328,11 +338,7 @@ def _single_numbers(entry: RankedModel) -> Iterator[tuple[str, float | None]]:
     for part, statistics in sorted(entry.latency_parts_ms.items()):
         for statistic, value_ms in sorted(statistics.items()):
             yield f"latency_{part}_{statistic}_ms", value_ms
-    groups = {
-        "cost": entry.cost,
-        "tokens": entry.tokens,
-    }
-    for group, numbers in groups.items():
+    for group, numbers in (("cost", entry.cost), ("tokens", entry.tokens)):
         for name, number in sorted(numbers.items()):
             yield f"{group}_{name}", number
 
@@ -362,6 +368,7 @@ def render_reference_json(data: ReportData) -> str:
 
 
 def _scaffolding(prompt: Prompt | None) -> str | None:
+    """Return the reference's word for a prompt: `cot` where it asks for reasoning first."""
     if prompt is None:
         return None
     return "cot" if prompt.name.endswith(COT) else "standard"
@@ -375,7 +382,7 @@ def _metadata(data: ReportData, scaffolding: object) -> JsonObject:
         {
             "timestamp": f"{snapshot.created_at:%Y-%m-%dT%H:%M:%SZ}",
             "models_evaluated": len(run.models),
-            "datasets": [side for side, size in sizes.items() if size],
+            "datasets": [kind for kind, size in sizes.items() if size],
             "scaffolding": scaffolding,
             "gtfobins_count": sizes["gtfobins"],
             "harmless_count": sizes["harmless"],
@@ -394,7 +401,7 @@ def _metadata(data: ReportData, scaffolding: object) -> JsonObject:
 
 
 def _result(entry: RankedModel, cot: bool) -> JsonObject:
-    """Return a model as the reference does; its sides are named as its two data sets."""
+    """Return a model's results as the reference does: one part for either kind of command."""
     categories = {}
     for name in sorted(entry.categories):
         rate = entry.category(name)
@@ -402,26 +409,27 @@ def _result(entry: RankedModel, cot: bool) -> JsonObject:
             categories[name] = {"count": rate.n, "malicious_detection_rate": rate.value}
     macro = Metric.DETECTION_RATE_MACRO
     accepted = entry.metric(Metric.ACCEPTANCE_RATE).value or 0.0
-    sides = {
-        "gtfobins": _side(
+    datasets = {
+        "gtfobins": _one_kind(
             entry,
             Metric.DETECTION_RATE,
             known({macro: entry.metric(macro).value}),
             categories,
         ),
-        "harmless": _side(
+        "harmless": _one_kind(
             entry,
             Metric.ACCEPTANCE_RATE,
             {"false_positive_rate": 1 - accepted},  # as the reference defines it
             {},
         ),
     }
-    defined = sum(side is not None for side in sides.values())
+    # None, one or both of the parts have a rate.
+    defined = sum(rates is not None for rates in datasets.values())
     result = {
         "model": entry.model,
         "cot": cot,
         "status": ("error", "partial", "success")[defined],
-        "datasets": sides,
+        "datasets": datasets,
         "composite": known(
             {
                 "aegish_score": entry.score.value,
@@ -437,28 +445,34 @@ def _result(entry: RankedModel, cot: bool) -> JsonObject:
     return result
 
 
-def _side(
+def _one_kind(
     entry: RankedModel,
     name: Metric,
     more: JsonObject,
     categories: JsonObject,
 ) -> JsonObject | None:
-    """Return a rate of one kind of command with what the reference says beside it."""
-    seen = entry.metric(name)
-    if seen.value is None:
+    """Return a model's rate for one kind of command with the numbers that the reference adds.
+
+    Args:
+        more: Numbers that only this kind has.
+        categories: The rates by category; of harmless commands there are none.
+    """
+    rate = entry.metric(name)
+    if rate.value is None:
         return None
-    correct = seen.value * seen.n
-    whole = abs(correct - round(correct)) < 1e-6  # otherwise epochs disagree about some command
+    correct = rate.value * rate.n
+    # Where epochs disagree about a command, a part of it is right: there is no number to give.
+    is_whole = abs(correct - round(correct)) < 1e-6
     latency = {statistic: entry.latency("service", statistic) for statistic in SERVICE_STATISTICS}
     numbers = {
-        "accuracy": seen.value,
-        "stderr": seen.stderr,
-        "total_commands": seen.n,
-        "correct": round(correct) if whole else None,
+        "accuracy": rate.value,
+        "stderr": rate.stderr,
+        "total_commands": rate.n,
+        "correct": round(correct) if is_whole else None,
         "latency": known(latency) or None,
     }
     return {
-        name: seen.value,
+        name: rate.value,
         **more,
         **known(numbers),
         "per_category_malicious_detection_rates": categories,
