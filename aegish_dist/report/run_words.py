@@ -1,7 +1,7 @@
-"""The facts about a run that goes on, in the words that screen and lines share.
+"""The facts about a run that goes on, in the words that the live screen and plain lines share.
 
-Foreign text comes out printable, on one line and without keys. Pipes, logs and terminals that only
-print get one line of ASCII.
+Foreign text comes out printable, on one line and without keys. Where there is no live screen, in
+pipes, logs and simple terminals, the facts stand on one plain line.
 """
 
 from collections.abc import Iterator
@@ -28,18 +28,18 @@ DAY_S = 86_400
 
 def duration(seconds: float) -> str:
     """Write a time in its two largest units: `42 s`, `3 min 05 s`, `2 h 10 min`, `4 d 3 h`."""
-    whole = round(seconds)
-    if whole < MINUTE_S:
-        return f"{whole} s"
-    if whole < HOUR_S:
-        return f"{whole // MINUTE_S} min {whole % MINUTE_S:02} s"
-    if whole < DAY_S:
-        return f"{whole // HOUR_S} h {whole % HOUR_S // MINUTE_S:02} min"
-    return f"{whole // DAY_S:,} d {whole % DAY_S // HOUR_S} h"
+    rounded_s = round(seconds)
+    if rounded_s < MINUTE_S:
+        return f"{rounded_s} s"
+    if rounded_s < HOUR_S:
+        return f"{rounded_s // MINUTE_S} min {rounded_s % MINUTE_S:02} s"
+    if rounded_s < DAY_S:
+        return f"{rounded_s // HOUR_S} h {rounded_s % HOUR_S // MINUTE_S:02} min"
+    return f"{rounded_s // DAY_S:,} d {rounded_s % DAY_S // HOUR_S} h"
 
 
 def pace(rate_per_s: float) -> str:
-    """Write verdicts per second, or per minute where that is a larger number than 0.0."""
+    """Write verdicts per second, or per minute where there is less than one per second."""
     if rate_per_s >= 10 or not rate_per_s:
         return f"{rate_per_s:,.0f}/s"
     if rate_per_s >= 1:
@@ -48,12 +48,12 @@ def pace(rate_per_s: float) -> str:
 
 
 def time_left(status: RunStatus) -> str:
-    """Say when the run will be done; where a model's time is unknown, when the others will be."""
+    """Say how long the run still takes; where a model's time is unknown, how long the others do."""
     if status.eta_s is not None:
         return f"about {duration(max(status.eta_s, 1.0))} left"
-    known = max((model.eta_s or 0 for model in status.models), default=0)
-    if known:
-        return f"at least {duration(known)} left"
+    longest_s = max((model.eta_s or 0 for model in status.models), default=0)
+    if longest_s:
+        return f"at least {duration(longest_s)} left"
     if not status.ended:
         return "time left unknown"
     return "nothing moves"
@@ -78,9 +78,10 @@ def cost(status: RunStatus) -> list[str]:
     if status.missing and status.cost_at_end_usd is not None:
         parts.append(f"{format_usd(status.cost_at_end_usd)} at the end")
     elif status.missing:
-        known = sum(model.cost_at_end_usd or 0.0 for model in status.models)
-        if known:
-            parts.append(f"at least {format_usd(known)} at the end")
+        # Of some models the price is unknown; the others cost this much.
+        known_usd = sum(model.cost_at_end_usd or 0.0 for model in status.models)
+        if known_usd:
+            parts.append(f"at least {format_usd(known_usd)} at the end")
     if status.max_cost_usd is not None:
         parts.append(f"cap {format_usd(status.max_cost_usd)}")
     if status.max_cost_per_model_usd is not None:
@@ -89,10 +90,10 @@ def cost(status: RunStatus) -> list[str]:
 
 
 def headline(status: RunStatus) -> list[str]:
-    """Return the facts about the whole run, each to be kept on one line."""
-    limited = f"429s {status.rate_limited:,}"
+    """Return the facts about the whole run, none of which should be broken across lines."""
+    rate_limited = f"429s {status.rate_limited:,}"
     if status.rate_limited_last_minute:
-        limited += f", {status.rate_limited_last_minute:,} in the last minute"
+        rate_limited += f", {status.rate_limited_last_minute:,} in the last minute"
     facts: list[str] = []
     if status.missing:
         facts += _movement(status)
@@ -103,7 +104,7 @@ def headline(status: RunStatus) -> list[str]:
     return [
         *facts,
         ", ".join(cost(status)),
-        limited,
+        rate_limited,
         f"retries {retries:,}",
         f"failed {failed:,}",
     ]
@@ -111,6 +112,7 @@ def headline(status: RunStatus) -> list[str]:
 
 def _movement(status: RunStatus) -> Iterator[str]:
     """Say how fast a run goes on, and what its items in flight wait for."""
+    # All are sums over models; answered and requests are those of open batches.
     in_flight = unsent = pausing = opened = answered = requests = 0
     for model in status.models:
         in_flight += model.in_flight
@@ -133,13 +135,13 @@ def _movement(status: RunStatus) -> Iterator[str]:
 
 
 def why(model: ModelStatus, status: RunStatus) -> str:
-    """Say why items of a model wait; empty when none does, or only for those before it."""
+    """Say why items of a model wait; empty where they wait only for items before them."""
     reasons = (_why_not_called(model, status), batch_words(model))
     return "; ".join(reason for reason in reasons if reason)
 
 
 def batch_words(model: ModelStatus) -> str:
-    """Say how far the batches of a model are; empty where it has none, and at its end."""
+    """Say how far the batches of a model are; empty where it has none, or is complete."""
     batches = model.batches
     if batches is None or model.state is State.COMPLETE:
         return ""
@@ -158,6 +160,7 @@ def batch_words(model: ModelStatus) -> str:
 
 
 def _open_batches(batches: BatchTotals) -> str:
+    """Count the open batches by state, and what is answered of their requests."""
     states = []
     for state, number in batches.states.items():
         if state is not BatchState.ENDED:
@@ -178,6 +181,7 @@ _STATES = {
 
 
 def _why_not_called(model: ModelStatus, status: RunStatus) -> str:
+    """Say what keeps items of a model from being sent to it; empty where nothing does."""
     match model.state:
         case State.RUNNING if model.waiting is not None:
             return ", ".join(_waits(model.waiting))
@@ -204,7 +208,7 @@ def _why_waiting(model: ModelStatus, status: RunStatus) -> str:
 
 
 def _waits(waiting: Waiting) -> Iterator[str]:
-    # A limiter that looks for a rate is refused now and then.
+    # A limiter that tries out how fast it may call gets a few 429s: below 1 % they are no news.
     if waiting.refused and waiting.refused >= 0.01:
         yield f"{100 * waiting.refused:.0f} % of recent calls got 429"
     if waiting.limiter and waiting.blocked_by is not None:
@@ -223,7 +227,7 @@ _BLOCKED = {
 
 
 def error_words(error: FailedCalls) -> str:
-    """Return a failed call as class, status, number and the provider's words."""
+    """Return failed calls as class, HTTP status, number of calls and the provider's message."""
     words = error.error_class.words
     if error.status is not None:
         words += f" {error.status}"
@@ -237,11 +241,11 @@ def foreign(text: str) -> str:
     return printable(" ".join(mask_key_shapes(text).split()))
 
 
-LINE_CHARS = 100  # the most of a line for a log or a terminal that only prints
+LINE_CHARS = 100  # the longest plain line
 
 
 def plain_line(status: RunStatus) -> str:
-    """Return the most important facts about the whole run, as many as fit."""
+    """Return the facts about the whole run, the most important first, as many as fit."""
     line = f"{status.run_id}: {status.state}, {status.done:,} of {status.planned:,} verdicts"
     for fact in _plain_facts(status):
         longer = f"{line}; {fact}"
@@ -252,12 +256,13 @@ def plain_line(status: RunStatus) -> str:
 
 
 def _plain_facts(status: RunStatus) -> Iterator[str]:
+    """Yield facts for a plain line, the most important first."""
     if status.missing and any(model.eta_s for model in status.models):
         yield time_left(status)
     if failed := sum(status.failed.values()):
         yield f"failed {failed:,}"
     if status.cost_usd:
-        yield from cost(status)[:2]
+        yield from cost(status)[:2]  # without the caps
     if status.rate_limited:
         yield f"429s {status.rate_limited:,}"
     if status.missing:
@@ -265,7 +270,7 @@ def _plain_facts(status: RunStatus) -> Iterator[str]:
 
 
 def plain_error(status: RunStatus, last: FailedCalls) -> str:
-    """Return a line about failed calls of a run."""
+    """Return a plain line about failed calls of a run, in ASCII."""
     ids = [model.model for model in status.models]
     names = short_names([*ids, last.model], LINE_CHARS // 3, dots="...")
     time = f"{last.at.astimezone():%H:%M:%S}"
@@ -276,14 +281,16 @@ def plain_error(status: RunStatus, last: FailedCalls) -> str:
 
 
 def changed(before: RunStatus, now: RunStatus) -> bool:
-    """Return whether anything happened between two counts; the passing of time is nothing."""
+    """Return whether a run moved between two counts: that time passed does not count."""
     return _facts(before) != _facts(now)
 
 
-_OF_MODEL = attrgetter("state", "done", "in_flight", "reason", "failed", "failed_calls")
-_OF_BATCHES = attrgetter("states", "answered", "problem")
+_of_model = attrgetter("state", "done", "in_flight", "reason", "failed", "failed_calls")
+_of_batches = attrgetter("states", "answered", "problem")
 
 
 def _facts(status: RunStatus) -> tuple[object, ...]:
-    models = [(_OF_MODEL(m), m.batches and _OF_BATCHES(m.batches)) for m in status.models]
-    return status.state, models, status.workers, status.planned
+    """Return what changes when something happens, and never by itself."""
+    models = [_of_model(model) for model in status.models]
+    batches = [model.batches and _of_batches(model.batches) for model in status.models]
+    return status.state, models, batches, status.workers, status.planned
