@@ -32,11 +32,13 @@ from aegish_dist.core.text import (
 from aegish_dist.errors import ReportError
 from aegish_dist.findings.snapshot import RankedModel
 from aegish_dist.opinions.opinion import Opinion, record_of
+from aegish_dist.opinions.policy import may_be_judged
 from aegish_dist.report.comparison import comparison_document
 from aegish_dist.report.data import ReportData
 from aegish_dist.report.drawing import drawn
 from aegish_dist.report.first_screen import recommendation_document
 from aegish_dist.report.operations import (
+    FITTED,
     SERVICE_STATISTICS,
     failures_document,
     in_json_types,
@@ -351,7 +353,7 @@ def render_reference_json(data: ReportData) -> str:
     for entry in data.ranked:
         cot = _scaffolding(run.prompt_of(entry.model)) == "cot"
         results[entry.model] = _result(entry, cot)
-        if entry.has_score:
+        if entry.is_ranked:
             place = {
                 "rank": len(ranking) + 1,
                 "model": entry.model,
@@ -442,6 +444,8 @@ def _result(entry: RankedModel, cot: bool) -> JsonObject:
     }
     if not defined:
         result["error"] = "no verdict of it is scored"
+        if not may_be_judged(entry.origin):
+            result["error"] = FITTED
     return result
 
 

@@ -43,6 +43,7 @@ SERVICE_STATISTICS = ("mean", "p50", "p90", "p99", "max")
 WAITS = ("queue", "limiter", "backoff")
 MESSAGE_CHARACTERS = 300  # longer messages are cut; JSON and CSV have them whole
 NO_SCORE = "no score: "
+FITTED = "chosen on commands of this run"  # of a policy that may not be judged
 
 
 def errors(data: ReportData) -> Section:
@@ -155,7 +156,7 @@ def _reason(data: ReportData, entry: RankedModel) -> str:
         of_policy = entry.model.startswith(POLICY_PREFIX)
         return "no command has the verdicts it needs" if of_policy else "no verdict yet"
     if not may_be_judged(entry.origin):
-        return "chosen on commands of this run"
+        return FITTED
     return f"no {' and no '.join(unscored)} command is scored"
 
 

@@ -8,6 +8,7 @@ from aegish_dist.core.text import counted
 from aegish_dist.findings.comparison import ComparisonData, differs
 from aegish_dist.findings.recommendation import Why
 from aegish_dist.opinions.opinion import DRAFT_AUTHOR
+from aegish_dist.opinions.policy import may_be_judged
 from aegish_dist.opinions.scoring import Composite
 from aegish_dist.report import operations, quality
 from aegish_dist.report.data import ReportData
@@ -52,7 +53,7 @@ def differences(data: ReportData) -> Section | None:
     rows: list[Row] = []
     for entry in others:
         score = scores.get(entry.model)
-        if score is None or score.difference is None:
+        if score is None or score.difference is None or not may_be_judged(entry.origin):
             continue
         cells: list[Cell] = [marked(entry)]
         for by_model in differences:

@@ -204,6 +204,11 @@ def assert_nothing_in_sample(
     wide_rows = rows_of(aegish, f"{report} csv-wide")
     (wide,) = [row for row in wide_rows if row["model"] == "policy/best"]
     assert {name for name in entry["metrics"] if wide.get(name)} <= honest
+    differences = aegish.ok(f"{report} markdown --sections differences").out
+    assert f"\n| {A} |" in differences
+    assert "\n| policy/best |" not in differences
+    places = aegish.ok(report, "reference-json").json["ranking"]
+    assert "policy/best" not in {place["model"] for place in places}
 
 
 def rows_of(aegish: CommandLine, line: str) -> list[dict[str, str]]:
@@ -307,6 +312,8 @@ def test_a_policy_is_judged_on_fresh_commands_alone(
         assert (
             "no score: chosen on commands of this run" in searched.ok(f"{report} --format html").out
         )
+        of_reference = searched.ok(f"{report} --format reference-json").json["results"]
+        assert of_reference["policy/best"]["error"] == "chosen on commands of this run"
         judged = "report --run-id world --models policy/best --fail-under aegish_score=0.5"
         assert searched(judged, "--policy", written).code == 5
     else:
