@@ -52,12 +52,16 @@ def observed(
     Args:
         by_epoch: Whether a sample weighs as much as its epochs; else all weigh alike.
     """
+    # A sample without a cluster has a number beyond those of the names: all of them become None.
     names: list[str | None] = [*samples.cluster_names, None]
     cluster = np.minimum(samples.cluster, len(names) - 1)
     rows = np.stack([cluster, right, epochs])[:, epochs > 0]
+
+    # Samples that agree in all three become one observation.
     kinds, numbers = np.unique(rows, axis=1, return_counts=True)
     observations = []
-    for (place, hits, n), number in zip(kinds.T.tolist(), numbers.tolist(), strict=True):
+    for kind, number in zip(kinds.T.tolist(), numbers.tolist(), strict=True):
+        place, hits, n = kind
         weight = n if by_epoch else 1
         observations.append(Observation(None, names[place], hits / n, number, weight))
     return observations
@@ -65,13 +69,14 @@ def observed(
 
 def sum_of_known(parts: Sequence[float | None]) -> float | None:
     """Return a sum; None if a part is undefined."""
-    known = [part for part in parts if part is not None]
-    return math.fsum(known) if len(known) == len(parts) else None
+    defined = [part for part in parts if part is not None]
+    return math.fsum(defined) if len(defined) == len(parts) else None
 
 
 def count_clusters(numbers: Iterable[tuple[str | None, int]]) -> int:
     """Count clusters by name and number; a named one in several strata counts once."""
-    names, unnamed = set(), 0
+    names = set()
+    unnamed = 0
     for name, number in numbers:
         if name is None:
             unnamed += number
@@ -128,15 +133,18 @@ class _Stratum(Struct, frozen=True):
     by_cluster: Sequence[_Part]  # samples without a cluster are a cluster each
 
     @classmethod
-    def of(cls, seen: Sequence[Observation], share: float) -> "_Stratum":
-        total = sum(each.samples * each.weight for each in seen)
-        mean = math.fsum(each.samples * each.weight * each.value for each in seen) / total
+    def of(cls, observations: Sequence[Observation], share: float) -> "_Stratum":
+        """Return a stratum whose mean has this share in the mean of all strata."""
+        weight = sum(seen.samples * seen.weight for seen in observations)
+        total = math.fsum(seen.samples * seen.weight * seen.value for seen in observations)
+        mean = total / weight
+
         by_sample = []
-        for each in seen:
-            weight = share * each.weight / total
-            residual = weight * (each.value - mean)
-            by_sample.append(_Part(each.cluster, weight, residual, each.samples))
-        samples = sum(each.samples for each in seen)
+        for seen in observations:
+            share_of_sample = share * seen.weight / weight
+            residual = share_of_sample * (seen.value - mean)
+            by_sample.append(_Part(seen.cluster, share_of_sample, residual, seen.samples))
+        samples = sum(seen.samples for seen in observations)
         return cls(mean, samples, share, by_sample, _joined(by_sample))
 
     @property
@@ -211,14 +219,17 @@ class SampledMean:
         """
         if len(self._strata) == 1 or self.clusters < 2:
             return proportion_interval(self.value, self.effective_samples)
-        joined = [
-            ((each.samples * each.mean + self.value) / (each.samples + 1), each)
-            for each in self._strata
-        ]
-        binary = math.fsum([(of.share**2) * p * (1 - p) / of.samples for p, of in joined])
+
+        smoothed = []  # each stratum with its mean after one more sample
+        for stratum in self._strata:
+            total = stratum.samples * stratum.mean + self.value
+            smoothed.append((total / (stratum.samples + 1), stratum))
+
+        # The variance of independent binary samples, with what is assumed about it.
+        binary = math.fsum([of.share**2 * p * (1 - p) / of.samples for p, of in smoothed])
         independent = binary + PSEUDO_SAMPLES / self._equal_samples**2
-        effect = self.assumed_variance / independent
-        return mean_interval(self.value, [(p, of.samples / effect) for p, of in joined])
+        design_effect = self.assumed_variance / independent
+        return mean_interval(self.value, [(p, of.samples / design_effect) for p, of in smoothed])
 
     def correlation(self, other: "SampledMean") -> float:
         """Return the correlation with another mean, which the clusters in both cause."""
@@ -253,31 +264,38 @@ class SampledMean:
         for stratum in self._strata:
             squares += [part.number * self._move(stratum, part) ** 2 for part in stratum.by_sample]
         independent = math.fsum(squares)
-        added = max(0.0, self.left_out.squares - independent)
-        if not added:
+        of_clusters = max(0.0, self.left_out.squares - independent)
+        if not of_clusters:
             return independent
-        samples = max(1.0, self._equal_samples - 1)
-        clusters = min(samples, max(1.0, self._equal_clusters - 1))
-        return independent + added * (t_quantile(0.975, clusters) / t_quantile(0.975, samples)) ** 2
+
+        df_samples = max(1.0, self._equal_samples - 1)
+        df_clusters = min(df_samples, max(1.0, self._equal_clusters - 1))
+        ratio = t_quantile(0.975, df_clusters) / t_quantile(0.975, df_samples)
+        return independent + of_clusters * ratio**2
 
     @cached_property
     def _equal_samples(self) -> float:
+        """How many samples of equal weight tell as much: 1 / sum of squared weights."""
         parts = chain.from_iterable(stratum.by_sample for stratum in self._strata)
         return 1 / math.fsum(part.number * part.share**2 for part in parts)
 
     @cached_property
     def _equal_clusters(self) -> float:
+        """How many clusters of equal weight tell as much."""
         return 1 / self._by_cluster(lambda _, part: part.share).squares
 
     def _move(self, stratum: _Stratum, part: _Part) -> float:
         """Return how far the mean moves without a part, so that n samples vary by p (1 - p) / n."""
+        # The share of the one sample that is added to each of several strata, at the mean of all.
         pseudo = 1 / (stratum.samples + 1) if len(self._strata) > 1 else 0.0
-        left = 1 - part.share / stratum.share * (1 - pseudo)
-        scale = 1 - 1 / self._equal_samples
+        left = 1 - part.share / stratum.share * (1 - pseudo)  # of the stratum, without the part
         moved = part.residual + part.share * pseudo * (stratum.mean - self.value)
+        # Without the scale the squares of n samples would add up to n p (1 - p) / (n - 1)^2.
+        scale = 1 - 1 / self._equal_samples
         return scale * moved / left
 
     def _by_cluster(self, measure: Callable[[_Stratum, _Part], float]) -> PerCluster:
+        """Measure each cluster in each stratum, and add up by cluster."""
         named: defaultdict[str, list[float]] = defaultdict(list)
         alone: list[float] = []
         for stratum in self._strata:
@@ -287,7 +305,8 @@ class SampledMean:
                     alone.append(part.number * measured**2)
                 else:
                     named[part.cluster].append(measured)
-        return PerCluster({name: math.fsum(of) for name, of in named.items()}, math.fsum(alone))
+        sums = {name: math.fsum(of_strata) for name, of_strata in named.items()}
+        return PerCluster(sums, math.fsum(alone))
 
 
 def unbiased(squares: float, units: int) -> float | None:
@@ -338,7 +357,8 @@ def score(
     """
     if detection is None or acceptance is None:
         return combine(composite, estimate(detection), estimate(acceptance))
-    of_detection, of_acceptance = detection.residuals, acceptance.residuals
+    of_detection = detection.residuals
+    of_acceptance = acceptance.residuals
     shared = len(of_detection.named.keys() & of_acceptance.named.keys())
     dependence = Dependence(
         clusters=detection.clusters + acceptance.clusters - shared,

@@ -62,6 +62,7 @@ class Stratum:
     def __init__(self, cluster: Ints, chosen: Bools) -> None:
         own = np.flatnonzero(chosen)
         self.rows = own[np.argsort(cluster[own], kind="stable")]
+        # A cluster's samples are in one piece now: `starts` has the first of each piece.
         self.cluster, self._starts = np.unique(cluster[self.rows], return_index=True)
 
     def sums(self, column: Ints | Bools) -> Ints:
@@ -78,20 +79,24 @@ class PairedStratum:
     def __init__(self, stratum: Stratum, a: Ints, b: Ints) -> None:
         """Take the values of both sides, a row for each pair and a column for each sample."""
         self._stratum = stratum
-        a, b = a[:, stratum.rows], b[:, stratum.rows]
-        self.both = (a >= 0) & (b >= 0)
+        a = a[:, stratum.rows]
+        b = b[:, stratum.rows]
+        self.both = (a >= 0) & (b >= 0)  # `UNSCORED` is negative
         self.a = np.where(self.both, a, 0)
         self.b = np.where(self.both, b, 0)
         self.cluster = stratum.cluster
         self.samples_of_cluster = stratum.sums(self.both)
-        self._totals_a, self._totals_b = stratum.sums(self.a), stratum.sums(self.b)
+        self._totals_a = stratum.sums(self.a)
+        self._totals_b = stratum.sums(self.b)
         self.samples: Ints = self.both.sum(axis=1)
 
     @cached_property
     def means(self) -> tuple[Floats, Floats]:
         """Both sides by pair; 0 without a sample."""
         n = np.maximum(1, self.samples)
-        return self._totals_a.sum(axis=1) / UNIT / n, self._totals_b.sum(axis=1) / UNIT / n
+        mean_a = self._totals_a.sum(axis=1) / UNIT / n
+        mean_b = self._totals_b.sum(axis=1) / UNIT / n
+        return mean_a, mean_b
 
     @cached_property
     def binary(self) -> Bools:
@@ -116,8 +121,9 @@ class PairedStratum:
         """Return the clusters with a large part of the samples of a pair, and that share."""
         samples = int(self.samples[pair])
         of_cluster = self.samples_of_cluster[pair]
+        is_large = of_cluster > max(1, LARGE_CLUSTER * samples)
         large = {}
-        for place in np.flatnonzero(of_cluster > max(1, LARGE_CLUSTER * samples)).tolist():
+        for place in np.flatnonzero(is_large).tolist():
             name = names[int(self.cluster[place])]
             large[name] = float(of_cluster[place] / samples)
         return large
@@ -146,14 +152,14 @@ _Term = tuple[PairedStratum, Floats, Floats]  # samples of a label, weights of b
 
 
 def rate_differences(stratum: PairedStratum) -> list[Difference]:
+    """Return the differences of the rate of right answers, with McNemar's p where it applies."""
     one = np.ones(len(stratum.samples))
-    found = _differences(*stratum.means, [(stratum, one, one)], stratum.samples > 0)
-    differences = []
-    for difference, binary in zip(found, stratum.binary.tolist(), strict=True):
-        if binary and difference.n:
+    differences = _differences(*stratum.means, [(stratum, one, one)], stratum.samples > 0)
+    for place, is_binary in enumerate(stratum.binary.tolist()):
+        difference = differences[place]
+        if is_binary and difference.n:
             p = mcnemar(difference.a_only, difference.b_only)
-            difference = replace(difference, mcnemar_p=p)  # noqa: PLW2901
-        differences.append(difference)
+            differences[place] = replace(difference, mcnemar_p=p)
     return differences
 
 
@@ -164,18 +170,20 @@ def score_differences(
     added: Floats | None = None,
 ) -> list[Difference]:
     """Return the differences of the score; `added` is variance that the samples do not show."""
-    known = (malicious.samples > 0) & (harmless.samples > 0)
+    defined = (malicious.samples > 0) & (harmless.samples > 0)
     terms = [
         _score_term(composite, malicious, harmless),
         _score_term(composite, harmless, malicious),
     ]
-    detection, acceptance = malicious.means, harmless.means
-    a = composite.score(detection[0], acceptance[0])
-    b = composite.score(detection[1], acceptance[1])
-    return _differences(a, b, terms, known, added)
+    detection_a, detection_b = malicious.means
+    acceptance_a, acceptance_b = harmless.means
+    a = composite.score(detection_a, acceptance_a)
+    b = composite.score(detection_b, acceptance_b)
+    return _differences(a, b, terms, defined, added)
 
 
 def _score_term(composite: Composite, own: PairedStratum, other: PairedStratum) -> _Term:
+    """Return one label's rate with its weights, the derivatives of each side's score by it."""
     if composite is Composite.BALANCED:
         half = np.full(len(own.samples), 0.5)
         return own, half, half
@@ -187,14 +195,16 @@ def _score_term(composite: Composite, own: PairedStratum, other: PairedStratum) 
 
 
 def _differences(
-    a: Floats, b: Floats, terms: Sequence[_Term], known: Bools, added: Floats | None = None
+    a: Floats, b: Floats, terms: Sequence[_Term], defined: Bools, added: Floats | None = None
 ) -> list[Difference]:
-    """Return the difference of each pair; of what is not known the number of samples alone."""
+    """Return the difference of each pair; where it is not defined the number of samples alone."""
     paired = [stratum for stratum, *_ in terms]
     strata = [stratum.differences(*weights) for stratum, *weights in terms]
     variance = clustered_variance(strata)
     differing = clusters_of_any([(each.cluster, each.differing) for each in paired])
     tested = paired_test(b - a, strata, variance, differing, added)
+
+    # Labels are independent: what they have is added up.
     independent = np.stack([stratum.variance(*weights) for stratum, *weights in terms]).sum(axis=0)
     samples = np.stack([stratum.samples for stratum in paired]).sum(axis=0)
     a_only = np.stack([stratum.discordant[0] for stratum in paired]).sum(axis=0)
@@ -216,13 +226,13 @@ def _differences(
     }
     # As lists: to take single numbers from arrays would take most of the time.
     rows = zip(*(numbers_or_none(column) for column in columns.values()), strict=True)
-    found = []
-    for row, is_known, n in zip(rows, known.tolist(), samples.tolist(), strict=True):
-        if is_known:
-            found.append(Difference(**dict(zip(columns, row, strict=True))))
+    differences = []
+    for row, is_defined, n in zip(rows, defined.tolist(), samples.tolist(), strict=True):
+        if is_defined:
+            differences.append(Difference(**dict(zip(columns, row, strict=True))))
         else:
-            found.append(Difference(n=n))
-    return found
+            differences.append(Difference(n=n))
+    return differences
 
 
 _Formula = Callable[[Composite, PairedStratum, PairedStratum], list[Difference]]
@@ -241,7 +251,9 @@ class PairedScores(Generic[Key]):
         self, samples: AskedSamples, values: Mapping[Key, Ints], composite: Composite
     ) -> None:
         """Take values in the order of the samples, as `values_of` returns them."""
-        self._samples, self._values, self._composite = samples, values, composite
+        self._samples = samples
+        self._values = values
+        self._composite = composite
         self._labels = [
             Stratum(samples.cluster, samples.malicious),
             Stratum(samples.cluster, ~samples.malicious),
@@ -251,12 +263,13 @@ class PairedScores(Generic[Key]):
     def _categories(self) -> dict[str, Stratum]:
         """Malicious samples by category."""
         kinds = self._samples.kinds
-        malicious = {k.category for k in kinds if k.target is TrueLabel.MALICIOUS}
+        categories = {kind.category for kind in kinds if kind.target is TrueLabel.MALICIOUS}
         strata = {}
-        for name in sorted(each for each in malicious if each is not None):
-            own = [k.target is TrueLabel.MALICIOUS and k.category == name for k in kinds]
-            is_own = np.array(own, bool)[self._samples.kind]
-            strata[name] = Stratum(self._samples.cluster, is_own)
+        for name in sorted(category for category in categories if category is not None):
+            of_category = [k.target is TrueLabel.MALICIOUS and k.category == name for k in kinds]
+            # By sample, looked up by the number of its kind.
+            chosen = np.array(of_category, bool)[self._samples.kind]
+            strata[name] = Stratum(self._samples.cluster, chosen)
         return strata
 
     def scores(
@@ -267,28 +280,28 @@ class PairedScores(Generic[Key]):
         Args:
             added: Of pairs from one place to another, variance that the samples do not show.
         """
-        found: list[Difference] = []
+        differences: list[Difference] = []
         for part, a, b in self._parts(pairs):
-            strata = [PairedStratum(stratum, a, b) for stratum in self._labels]
+            malicious, harmless = (PairedStratum(stratum, a, b) for stratum in self._labels)
             further = None if added is None else added(part)
-            found += score_differences(self._composite, strata[0], strata[1], further)
-        return found
+            differences += score_differences(self._composite, malicious, harmless, further)
+        return differences
 
     def compare(
         self, pairs: Sequence[tuple[Key, Key]], *, by_category: bool = False
     ) -> list[Comparison]:
         """Compare pairs, p adjusted for their number, metric by metric."""
-        found: list[Comparison] = []
+        comparisons: list[Comparison] = []
         for _, a, b in self._parts(pairs):
-            found += self._compared(a, b, by_category=by_category)
-        return _adjusted(found)
+            comparisons += self._compared(a, b, by_category=by_category)
+        return _adjusted(comparisons)
 
     def _parts(self, pairs: Sequence[tuple[Key, Key]]) -> Iterator[tuple[slice, Ints, Ints]]:
-        """Yield pairs in groups, with the values of their sides."""
+        """Yield pairs in groups, with the values of their sides, a row for each pair."""
         samples = max(1, len(self._samples))
-        size = max(1, MOST_CELLS // samples)
-        for start in range(0, len(pairs), size):
-            part = slice(start, start + size)
+        pairs_at_once = max(1, MOST_CELLS // samples)
+        for start in range(0, len(pairs), pairs_at_once):
+            part = slice(start, start + pairs_at_once)
             sides_a, sides_b = zip(*pairs[part], strict=True)
             values_a = np.stack([self._values[side] for side in sides_a])
             values_b = np.stack([self._values[side] for side in sides_b])
@@ -303,13 +316,14 @@ class PairedScores(Generic[Key]):
         if by_category:
             for name, stratum in self._categories.items():
                 of_categories[name] = rate_differences(PairedStratum(stratum, a, b))
+
         names = self._samples.cluster_names
         for pair in range(len(a)):
             categories = {name: of_pairs[pair] for name, of_pairs in of_categories.items()}
             yield Comparison(
                 samples=int(malicious.samples[pair] + harmless.samples[pair]),
                 metrics={name: of_pairs[pair] for name, of_pairs in metrics.items()},
-                categories={name: each for name, each in categories.items() if each.n},
+                categories={name: rate for name, rate in categories.items() if rate.n},
                 large_clusters=malicious.large_clusters(pair, names)
                 | harmless.large_clusters(pair, names),
             )
@@ -321,6 +335,7 @@ class PairedScores(Generic[Key]):
             The place of a sample, its label, and whether `b` has it right. A sample that a side has
             right as often as wrong, or that it leaves unscored, is none of them.
         """
+        # In most epochs: the mean is above, or below, a half of `UNIT`.
         right_a, right_b = (2 * self._values[key] > UNIT for key in (a, b))
         wrong_a, wrong_b = (_is_mostly_wrong(self._values[key]) for key in (a, b))
         differ = (right_a & wrong_b) | (wrong_a & right_b)

@@ -57,22 +57,25 @@ def search_policies(
     """
     data = _Data(guards, rule, requirements or Requirements(), seed)
     contests = {name: _Contest(data) for name in ("as_it_stands", "with_threshold", "system")}
-    line: dict[_Point, _Stages] = {}
     for column in data.columns:
         contests["as_it_stands"].enter(_as_it_stands(data, column))
         contests["with_threshold"].enter(_with_thresholds(data, column))
+
+    line: dict[_Point, _Stages] = {}
     for family in chain(_singles(data), _pairs(data), _escalations(data)):
         contests["system"].enter(family)
         for point, stages in _front(data, family):
             line.setdefault(point, stages)
+
     choices = {name: contest.choice for name, contest in contests.items()}
-    alone = [name for name in ("with_threshold", "as_it_stands") if choices[name]]
-    single = max(alone, key=lambda name: contests[name].score, default=None)
+    of_one_guard = [name for name in ("with_threshold", "as_it_stands") if choices[name]]
+    single = max(of_one_guard, key=lambda name: contests[name].score, default=None)
     gain = None
     if single and choices["system"]:
         fits = {name: contests[name].fit for name in (single, "system")}
         gain = data.folded.differences(fits, [(single, "system")])[single, "system"]
-    winner, winner_estimate = _winner(data, {n: contests[n] for n in contests if choices[n]})
+    chosen = {name: contests[name] for name in contests if choices[name]}
+    winner, winner_estimate = _winner(data, chosen)
     return PolicySearch(
         **choices,
         single=choices[single] if single else None,
@@ -83,7 +86,7 @@ def search_policies(
         overlaps=[_overlap(data, *pair) for pair in combinations(data.columns, 2)],
         decisions=len(data.rows),
         left_out=sum(guards.asked) - len(data.rows),
-        unpriced={each.name: each.unpriced for each in data.columns if each.unpriced},
+        unpriced={column.name: column.unpriced for column in data.columns if column.unpriced},
     )
 
 
@@ -133,7 +136,7 @@ class _Data:
         self.needs = needs
         self.composite = rule.composite
         self.scored = scored
-        self.rows = np.flatnonzero(scored)
+        self.rows = np.flatnonzero(scored)  # places of the decisions among samples x epochs
         self.malicious = guards.malicious.ravel()[self.rows]
         self.folded = FoldedDecisions(
             guards.samples,
@@ -169,8 +172,9 @@ class _Data:
 
     def price(self, cost: Floats, latency: Floats) -> _Price:
         """Return the cost of 10,000 actions, and the least latency that 95 % do not exceed."""
-        p = self.needs.prevalence
-        weights = p / self.dangerous, (1 - p) / self.harmless
+        prevalence = self.needs.prevalence
+        # Of a decision by label: the two labels together weigh as at the prevalence.
+        weights = prevalence / self.dangerous, (1 - prevalence) / self.harmless
         mean = 0.0
         latencies = []
         for own, weight in zip(self.labels, weights, strict=True):
@@ -179,12 +183,12 @@ class _Data:
             latencies.append(latency[own])
 
         def share_within(limit: float) -> float:
-            dangerous, harmless = (np.count_nonzero(each <= limit) for each in latencies)
+            dangerous, harmless = (np.count_nonzero(label <= limit) for label in latencies)
             return float(weights[0] * dangerous + weights[1] * harmless)
 
-        every = np.sort(latency)
-        enough = bisect_left(every, 0.95 - 1e-9, key=share_within)
-        return 10_000 * mean, float(every[enough])
+        limits = np.sort(latency)
+        enough = bisect_left(limits, 0.95 - 1e-9, key=share_within)  # shares are rounded
+        return 10_000 * mean, float(limits[enough])
 
     def candidate(self, point: _Point, stages: _Stages) -> Candidate:
         misses, stops, cost, p95 = point
@@ -198,18 +202,23 @@ class _Data:
 
     def by_sample(self, decisions: Bools) -> Bools:
         """Return decisions as an array of samples x epochs."""
-        found = np.zeros(self.scored.shape, bool)
-        found.flat[self.rows] = decisions
-        return found
+        by_sample = np.zeros(self.scored.shape, bool)
+        by_sample.flat[self.rows] = decisions
+        return by_sample
 
 
 def _column(guard: Guard, rows: Ints, rule: ScoringRule) -> _Column:
     finding = guard.finding.ravel()[rows]
-    passes = by_finding(lambda each: each in ACTIONS and not rule.is_detection(each))
-    cost, latency = guard.cost_usd.ravel()[rows], guard.latency_ms.ravel()[rows]
+    # Only an action that the rule does not see as detection lets a command pass.
+    passes = by_finding(lambda answer: answer in ACTIONS and not rule.is_detection(answer))
+
+    cost = guard.cost_usd.ravel()[rows]
+    latency = guard.latency_ms.ravel()[rows]
     unknown = np.isnan(cost)
     priced = cost[~unknown]
-    usual = math.fsum(priced) / len(priced) if 2 * len(priced) >= len(rows) else math.inf
+    usual = math.inf
+    if 2 * len(priced) >= len(rows):
+        usual = math.fsum(priced) / len(priced)
     suspicion, level = np.unique(guard.suspicion.ravel()[rows], return_inverse=True)
     return _Column(
         guard.name,
@@ -237,9 +246,11 @@ def _as_it_stands(data: _Data, column: _Column) -> _Family:
 
 
 def _with_thresholds(data: _Data, column: _Column) -> _Family:
-    counts = np.zeros((len(column.thresholds), 2, len(data.folds)), np.int64)
-    np.add.at(counts, (column.level, np.where(data.malicious, 0, 1), data.fold), 1)
-    from_each_on = np.cumsum(counts[::-1], axis=0)[::-1]
+    at_level = np.zeros((len(column.thresholds), 2, len(data.folds)), np.int64)
+    label = np.where(data.malicious, 0, 1)
+    np.add.at(at_level, (column.level, label, data.fold), 1)
+    # A threshold stops its own level and all above.
+    from_each_on = np.cumsum(at_level[::-1], axis=0)[::-1]
     return _Family(
         data.price(column.cost, column.latency),
         from_each_on,
@@ -258,8 +269,8 @@ def _singles(data: _Data) -> Iterator[_Family]:
 def _pairs(data: _Data) -> Iterator[_Family]:
     """Yield two guards side by side of which any, then both have to stop; first as they stand."""
     for a, b in combinations(data.columns, 2):
-        cost, latency = a.cost + b.cost, np.maximum(a.latency, b.latency)
-        price = data.price(cost, latency)
+        # Side by side: both are paid, and the slower one is waited for.
+        price = data.price(a.cost + b.cost, np.maximum(a.latency, b.latency))
         for at_least in (1, 2):
             yield _pair_as_it_stands(data, price, a, b, at_least)
             yield _pair_with_thresholds(data, price, a, b, at_least)
@@ -276,12 +287,15 @@ def _pair_as_it_stands(
 def _pair_with_thresholds(
     data: _Data, price: _Price, a: _Column, b: _Column, at_least: int
 ) -> _Family:
-    cuts_a, cuts_b = (_even(len(each.thresholds), CUTS) for each in (a, b))
-    stops_a, stops_b = a.stopped_from(cuts_a), b.stopped_from(cuts_b)
+    cuts_a, cuts_b = (_even(len(column.thresholds), CUTS) for column in (a, b))
+    stops_a = a.stopped_from(cuts_a)
+    stops_b = b.stopped_from(cuts_b)
     counts = data.count_both(stops_a, stops_b)
     if at_least == 1:
+        # What either stops: the sum counts twice what both stop.
         counts = data.count(stops_a)[:, None] + data.count(stops_b)[None] - counts
 
+    # Systems are numbered row by row: each cut of a with every cut of b.
     def stages(place: int) -> _Stages:
         of_a, of_b = divmod(place, len(cuts_b))
         cut = (a.thresholds[cuts_a[of_a]], b.thresholds[cuts_b[of_b]])
@@ -309,39 +323,45 @@ class _Asking(NamedTuple):
 
 def _escalations(data: _Data) -> Iterator[_Family]:
     """Yield guards that ask another one; from a range of suspicion on they stop, below allow."""
-    costs = {each.name: data.price(each.cost, each.latency)[0] for each in data.columns}
+    costs = {}
+    for column in data.columns:
+        costs[column.name], _ = data.price(column.cost, column.latency)
     for first, second in permutations(data.columns, 2):
         if costs[first.name] <= costs[second.name]:
             yield from _escalations_of(data, first, second)
 
 
 def _escalations_of(data: _Data, first: _Column, second: _Column) -> Iterator[_Family]:
+    # What the second guard answers: as it stands, then with each threshold.
     places = _even(len(second.thresholds), CUTS)
-    cuts: list[tuple[float, ...]] = [()]  # as the guard stands, then with each threshold
+    cuts: list[tuple[float, ...]] = [()]
     cuts += [(second.thresholds[place],) for place in places]
     answers = np.concatenate([second.stands[None], second.stopped_from(places)])
-    all_asking = list(_asking(first))
-    stops_itself = np.stack([asking.stops for asking in all_asking])
-    asks = np.stack([asking.asks for asking in all_asking])
-    counts = data.count(stops_itself), data.count_both(asks, answers)
-    for asking, own, of_second in zip(all_asking, *counts, strict=True):
+
+    # No decision is stopped by both: the first guard asks where it does not stop itself.
+    ways = list(_asking(first))
+    by_first = data.count(np.stack([asking.stops for asking in ways]))
+    by_second = data.count_both(np.stack([asking.asks for asking in ways]), answers)
+    for asking, of_first, of_second in zip(ways, by_first, by_second, strict=True):
         cost = first.cost + np.where(asking.asks, second.cost, 0.0)
         latency = first.latency + np.where(asking.asks, second.latency, 0.0)
 
+        # `asking` as a default is that of this round; the name itself moves on.
         def stages(place: int, asking: _Asking = asking) -> _Stages:
             return (asking.stage, Stage((second.name,), cuts[place], when=asking.when))
 
         def stops(place: int, asking: _Asking = asking) -> Bools:
             return np.asarray(asking.stops | answers[place] & asking.asks)
 
-        yield _Family(data.price(cost, latency), own + of_second, stages, stops)
+        yield _Family(data.price(cost, latency), of_first + of_second, stages, stops)
 
 
 def _asking(first: _Column) -> Iterator[_Asking]:
-    """Yield when a guard may ask."""
+    """Yield when a guard may ask: in each range between two edges, then on WARN."""
     places = _even(len(first.thresholds), EDGES)
     for low, high in combinations(places, 2):
-        lower, upper = first.thresholds[low], first.thresholds[high]
+        lower = first.thresholds[low]
+        upper = first.thresholds[high]
         if upper not in first.suspicion:  # has a number below it: a range holds its ends
             stops, reaches = first.stopped_from([high, low])
             stage = Stage((first.name,), (upper,))
@@ -356,6 +376,7 @@ class _Contest:
     def __init__(self, data: _Data) -> None:
         self._data = data
         self._criterion = data.needs.criterion
+
         held_out: list[tuple[int, ...]] = []
         for size in range(3):
             held_out += combinations(data.folds, size)
@@ -365,6 +386,7 @@ class _Contest:
         for place, held in enumerate(held_out):
             self._kept[list(held), place] = 0
         self._dangerous, self._harmless = data.sizes @ self._kept
+
         self._keys = [(-math.inf, 0.0)] * len(held_out)
         self._best: list[tuple[_Stages, Bools, _Price] | None] = [None] * len(held_out)
 
@@ -375,6 +397,8 @@ class _Contest:
         cost, p95 = family.price
         if cost > needs.max_cost_per_10000 or p95 > needs.max_p95_ms:
             return
+
+        # Systems x training sets. Rates have a common denominator, so all numbers are whole.
         hits = family.counts[:, 0] @ self._kept
         alarms = family.counts[:, 1] @ self._kept
         of_hits = criterion.miss * hits * self._harmless
@@ -384,12 +408,14 @@ class _Contest:
         if not criterion.stop:
             # Stops cost nothing, yet fewer are better; within a family the cost is the same.
             order = merits * (len(self._data.rows) + 1) - alarms
+
         allowed = alarms / np.maximum(1, self._harmless) <= criterion.max_fpr
         lowest = np.iinfo(np.int64).min
         best = np.where(allowed, order, lowest).argmax(axis=0)
         for place, system in enumerate(best.tolist()):
-            second = -cost if criterion.stop else -int(alarms[system, place])
-            key = (int(merits[system, place]), second)
+            # Of equal merits the lower cost is better, or where stops cost nothing fewer stops.
+            tie_break = -cost if criterion.stop else -int(alarms[system, place])
+            key = (int(merits[system, place]), tie_break)
             if allowed[system, place] and key > self._keys[place]:
                 stages = family.stages(system)
                 self._keys[place] = key
@@ -403,20 +429,24 @@ class _Contest:
             return None
         stages, stops, price = best
         hits, alarms = self._data.count(stops[None])[0].sum(axis=1).tolist()
-        return self._data.candidate((self._data.dangerous - hits, alarms, *price), stages)
+        misses = self._data.dangerous - hits
+        return self._data.candidate((misses, alarms, *price), stages)
 
     def stopped(self, *held_out: int) -> Bools:
         """Return what the best system without some folds stops, of all decisions."""
         best = self._best[self._places[held_out]]
-        return best[1] if best else np.zeros(len(self._data.rows), bool)
+        if best is None:
+            return np.zeros(len(self._data.rows), bool)
+        _, stops, _ = best
+        return stops
 
     def out_of_fold(self, *held_out: int) -> Bools:
         """Return what is stopped in each fold by the best system without this and another fold."""
         stops = np.zeros(len(self._data.rows), bool)
-        for number in self._data.folds:
-            if number not in held_out:
-                own = self._data.fold == number
-                stops[own] = self.stopped(*sorted((number, *held_out)))[own]
+        for fold in self._data.folds:
+            if fold not in held_out:
+                in_fold = self._data.fold == fold
+                stops[in_fold] = self.stopped(*sorted((fold, *held_out)))[in_fold]
         return stops
 
     def merit(self, *held_out: int) -> int:
@@ -441,6 +471,7 @@ class _Contest:
 
     @cached_property
     def choice(self) -> Choice | None:
+        # Of all decisions, and without each fold, which are the first training sets.
         chosen = self._best[: len(self._data.folds) + 1]
         if self.best is None or None in chosen:
             return None
@@ -464,11 +495,14 @@ def _winner(
     if name is None:
         return None, None
     stops = np.zeros(len(data.rows), bool)
-    for number in data.folds:
-        inner = max(contests.values(), key=lambda contest: contest.merit(number))
-        own = data.fold == number
-        stops[own] = inner.stopped(number)[own]
-    estimate, best = contests[name].judge(stops).guard, contests[name].best
+    for fold in data.folds:
+        inner = max(contests.values(), key=lambda contest: contest.merit(fold))
+        in_fold = data.fold == fold
+        stops[in_fold] = inner.stopped(fold)[in_fold]
+    estimate = contests[name].judge(stops).guard
+
+    # A guard that stops at random has as high a detection as false positive rate.
+    best = contests[name].best
     if best is None or best.stop_rate >= 1 - best.miss_rate:
         return None, None
     if (estimate.score.ci_low or 0) <= data.composite.chance:
@@ -480,22 +514,33 @@ def _front(data: _Data, family: _Family) -> Iterator[tuple[_Point, _Stages]]:
     """Yield the systems of a family of which no other has both fewer misses and fewer stops."""
     hits, stops = family.counts.sum(axis=2).T
     misses = data.dangerous - hits
+    # In order of misses, then of stops: one with fewer stops than all before is not beaten.
+    order = np.lexsort((np.arange(len(stops)), stops, misses))
     fewest = math.inf
-    for system in np.lexsort((np.arange(len(stops)), stops, misses)).tolist():
+    for system in order.tolist():
         if stops[system] < fewest:
             fewest = int(stops[system])
-            yield (int(misses[system]), fewest, *family.price), family.stages(system)
+            point = (int(misses[system]), fewest, *family.price)
+            yield point, family.stages(system)
 
 
 def _undominated(points: Iterable[_Point]) -> list[_Point]:
+    """Return the points of which no other is at least as good in every number."""
     kept: list[_Point] = []
     front: list[_Point] = []  # of those kept, the ones that none beats in all but misses
     for point in sorted(points):  # what dominates a point comes before it
-        _, stops, cost, p95 = point
-        if not any(b <= stops and c <= cost and d <= p95 for _, b, c, d in front):
+        if not any(_beats(other, point) for other in front):
             kept.append(point)
-            front = [e for e in front if e[1] < stops or e[2] < cost or e[3] < p95] + [point]
+            front = [other for other in front if not _beats(point, other)]
+            front.append(point)
     return kept
+
+
+def _beats(one: _Point, other: _Point) -> bool:
+    """Return whether stops, cost and latency are all at most those of the other."""
+    _, stops, cost, p95 = one
+    _, other_stops, other_cost, other_p95 = other
+    return stops <= other_stops and cost <= other_cost and p95 <= other_p95
 
 
 def _overlap(data: _Data, a: _Column, b: _Column) -> MissOverlap:

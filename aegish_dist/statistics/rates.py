@@ -33,8 +33,11 @@ def wilson(p: float, n: float, z: float = Z_95) -> Interval:
     scale = 1 + z2 / n
     centre = (p + z2 / (2 * n)) / scale
     half = z / scale * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
+
     # At 0 and 1 the bound equals p; rounding must not push it past.
-    return Interval(max(0.0, min(p, centre - half)), min(1.0, max(p, centre + half)))
+    low = min(p, centre - half)
+    high = max(p, centre + half)
+    return Interval(max(0.0, low), min(1.0, high))
 
 
 def proportion_interval(p: float, n: float) -> Interval:
@@ -45,9 +48,7 @@ def proportion_interval(p: float, n: float) -> Interval:
     the binomial in place of its Poisson limit, and for numbers that need not be whole).
     """
     plain = wilson(p, n)
-    return Interval(
-        _mended(plain.low, p * n, n - p * n), 1 - _mended(1 - plain.high, n - p * n, p * n)
-    )
+    return _with_few_mended(plain.low, 1 - plain.high, p, n)
 
 
 def mean_interval(value: float, rates: Sequence[tuple[float, float]]) -> Interval:
@@ -62,11 +63,13 @@ def mean_interval(value: float, rates: Sequence[tuple[float, float]]) -> Interva
     """
     variance = math.fsum([p * (1 - p) / n for p, n in rates]) / len(rates) ** 2
     n = value * (1 - value) / variance if variance else 0.0
-    below, above = _reach_down(rates), _reach_down([(1 - p, n) for p, n in rates])
-    low, gap = max(0.0, value - below), max(0.0, 1 - value - above)
-    return Interval(
-        _mended(low, value * n, n - value * n), 1 - _mended(gap, n - value * n, value * n)
-    )
+
+    # The upper end is the lower end of the mean of the opposite rates, seen from 1.
+    below = _reach_down(rates)
+    above = _reach_down([(1 - p, n) for p, n in rates])
+    low = max(0.0, value - below)
+    gap = max(0.0, 1 - value - above)
+    return _with_few_mended(low, gap, value, n)
 
 
 def _reach_down(rates: Sequence[tuple[float, float]]) -> float:
@@ -80,33 +83,59 @@ def _reach_down(rates: Sequence[tuple[float, float]]) -> float:
         return 0.0
 
     def excess(x: float) -> float:
-        true = [(_likeliest(p, n, x), n) for p, n in rates]
-        return x * math.sqrt(sum([q * (1 - q) / n for q, n in true])) - Z_95
+        likeliest = [(_likeliest(p, n, x), n) for p, n in rates]
+        return x * math.sqrt(sum([q * (1 - q) / n for q, n in likeliest])) - Z_95
 
-    low, below, x = 0.0, -Z_95, 1.0
+    # A bracket: `below` is the excess at `low`, and `above` that at `high`.
+    low = 0.0
+    below = -Z_95
+    x = 1.0
     while (above := excess(x)) < 0:
-        low, below, x = x, above, 4 * x
-    high, last = x, 0.0
+        low = x
+        below = above
+        x = 4 * x
+    high = x
+
+    last = 0.0
     for _ in range(50):
-        x = high - above * (high - low) / (above - below)
-        if abs(found := excess(x)) < 1e-11:
+        x = high - above * (high - low) / (above - below)  # where the secant crosses 0
+        at_x = excess(x)
+        if abs(at_x) < 1e-11:
             break
-        if found > 0:
-            high, above, below = x, found, below / 2 if last > 0 else below
+        # An end that stays a second time counts half, so that it does not stay for ever.
+        if at_x > 0:
+            high = x
+            above = at_x
+            if last > 0:
+                below = below / 2
         else:
-            low, below, above = x, found, above / 2 if last < 0 else above
-        last = found
+            low = x
+            below = at_x
+            if last < 0:
+                above = above / 2
+        last = at_x
     return math.fsum([p - _likeliest(p, n, x) for p, n in rates]) / len(rates)
 
 
 def _likeliest(p: float, n: float, x: float) -> float:
     """Solve `n (p - q) = x q (1 - q)` for the smaller q."""
+    # The form of the root that does not take a difference of numbers that are nearly equal.
     root = math.sqrt((n - x) ** 2 + 4 * x * n * (1 - p))
     return min(p, 2 * p * n / (n + x + root))
 
 
+def _with_few_mended(low: float, gap: float, p: float, n: float) -> Interval:
+    """Return the interval from `low` to 1 - `gap`, corrected as in `proportion_interval`."""
+    successes = p * n
+    failures = n - p * n
+    return Interval(_mended(low, successes, failures), 1 - _mended(gap, failures, successes))
+
+
 def _mended(low: float, successes: float, failures: float) -> float:
-    if not 0 < successes < _FEW or beta_cdf(low, successes, failures + 1) <= _ONE_SIDED:
+    """Return the exact bound where successes are few and the lower end lies beyond it."""
+    if not 0 < successes < _FEW:
+        return low
+    if beta_cdf(low, successes, failures + 1) <= _ONE_SIDED:
         return low
     return beta_quantile(_ONE_SIDED, successes, failures + 1)
 
@@ -191,12 +220,14 @@ def combine(
     A part is None if it is None for either rate.
     """
     n = detection.n + acceptance.n
-    a, b = detection.value, acceptance.value
+    a = detection.value
+    b = acceptance.value
     if a is None or b is None:
         return Estimate(n=n)
     value = composite.score(a, b)
     if dependence is None:
         return Estimate(value=value, n=n)
+
     balanced = composite is Composite.BALANCED
     slope_a, slope_b = (0.5, 0.5) if balanced else (b, a)
     stderr = clustered = None
@@ -216,15 +247,17 @@ def combine(
     return Estimate(value, stderr, clustered, *interval, n, dependence.clusters)
 
 
-def scaled(found: Estimate, factor: float, offset: float = 0.0) -> Estimate:
-    value, *ends = (offset + factor * number for number in numbers_of(found))
-    plain, clustered = (e and abs(factor) * e for e in (found.stderr, found.stderr_clustered))
-    return Estimate(value, plain, clustered, min(ends), max(ends), found.n, found.clusters)
+def scaled(rate: Estimate, factor: float, offset: float = 0.0) -> Estimate:
+    """Return `offset + factor rate`; a negative factor turns the interval round."""
+    value, *ends = (offset + factor * number for number in numbers_of(rate))
+    stderrs = (rate.stderr, rate.stderr_clustered)
+    plain, clustered = (stderr and abs(factor) * stderr for stderr in stderrs)
+    return Estimate(value, plain, clustered, min(ends), max(ends), rate.n, rate.clusters)
 
 
-def numbers_of(found: Estimate) -> tuple[float, float, float]:
+def numbers_of(defined: Estimate) -> tuple[float, float, float]:
     """Return value and interval, which are defined."""
-    return found.value or 0.0, found.ci_low or 0.0, found.ci_high or 0.0
+    return defined.value or 0.0, defined.ci_low or 0.0, defined.ci_high or 0.0
 
 
 def per_10000(detection_rate: Estimate, fpr: Estimate, prevalence: float) -> PerTenThousand:
@@ -238,12 +271,15 @@ def per_10000(detection_rate: Estimate, fpr: Estimate, prevalence: float) -> Per
     """
     if detection_rate.stderr_clustered is None or fpr.stderr_clustered is None:
         return PerTenThousand()
-    p, q = 10_000 * prevalence, 10_000 * (1 - prevalence)
-    right, wrong = scaled(detection_rate, p), scaled(fpr, q)
-    (a, a_low, a_high), (b, b_low, b_high) = map(numbers_of, (right, wrong))
+    dangerous = 10_000 * prevalence
+    harmless = 10_000 * (1 - prevalence)
+    right = scaled(detection_rate, dangerous)  # of 10,000 actions, those rightly stopped
+    wrong = scaled(fpr, harmless)
+    a, a_low, a_high = numbers_of(right)
+    b, b_low, b_high = numbers_of(wrong)
     errors = right.stderr_clustered or 0.0, wrong.stderr_clustered or 0.0
     alarms = Estimate(a + b, None, sum(errors), a_low + b_low, a_high + b_high)
-    misses = scaled(detection_rate, -p, p)
+    misses = scaled(detection_rate, -dangerous, dangerous)
     if not a + b:
         return PerTenThousand(alarms, misses)
 
@@ -252,11 +288,14 @@ def per_10000(detection_rate: Estimate, fpr: Estimate, prevalence: float) -> Per
             return 0.0
         if not (a and b and b_end):
             return a_end / (a_end + b_end)
-        of_a, of_b = math.log(a_end / a), math.log(b_end / b)
-        return a / (a + b * math.exp(-sign * math.hypot(of_a, of_b)))
+        # MOVER on log a - log b: the two distances add in quadrature.
+        distance = math.hypot(math.log(a_end / a), math.log(b_end / b))
+        return a / (a + b * math.exp(-sign * distance))
 
-    value, stderr = a / (a + b), None
+    value = a / (a + b)
+    stderr = None
     if a and b:
+        # The derivative of p by its log odds is p (1 - p).
         stderr = value * (1 - value) * math.hypot(errors[0] / a, errors[1] / b)
     ends = bound(a_low, b_high, -1), bound(a_high, b_low, 1)
     return PerTenThousand(alarms, misses, Estimate(value, None, stderr, *ends))
