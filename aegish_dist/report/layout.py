@@ -124,16 +124,18 @@ def marked(entry: RankedModel) -> str:
 
 
 class Column(Struct, frozen=True):
-    """A column and how its cells are read."""
+    """A column, and how its cells are made of a model's entry."""
 
     title: str
-    read: Callable[[RankedModel], Any]  # returns a cell, or its text, or what `write` writes
+    read: Callable[
+        [RankedModel], Any
+    ]  # returns a cell or its text; with `write`, the number to write
     write: Callable[[Any], str] | None = None
     detail: str = ""  # second line of the heading; empty when there is none
 
     def cell(self, entry: RankedModel) -> Cell:
-        found: Any = self.read(entry)
-        return found if self.write is None else number_cell(found, self.write)
+        value: Any = self.read(entry)
+        return value if self.write is None else number_cell(value, self.write)
 
 
 def named_column(
@@ -165,27 +167,27 @@ def tabulate(
 
 
 def number_cell(value: Any, write: Callable[[Any], str], detail: str = "") -> TableCell:
-    """Return a number, None where it is undefined, as its writer shows it."""
+    """Return the cell of a number, which is None where it is undefined."""
     return TableCell(write(value), detail, value=value)
 
 
-def difference_cell(found: Difference) -> TableCell:
-    """Return a difference in percentage points over its interval."""
-    return number_cell(found.difference, format_difference, points_interval(found))
+def difference_cell(difference: Difference) -> TableCell:
+    """Return a difference in percentage points, and below it its interval."""
+    return number_cell(difference.difference, format_difference, points_interval(difference))
 
 
-def points_interval(found: Difference) -> str:
-    return format_interval(found.ci_low, found.ci_high, format_difference)
+def points_interval(difference: Difference) -> str:
+    return format_interval(difference.ci_low, difference.ci_high, format_difference)
 
 
-def difference_in_words(found: Difference) -> str:
+def difference_in_words(difference: Difference) -> str:
     """Write a difference with its interval: `+1.2 points [-0.3, +2.7]`."""
-    return f"{format_difference(found.difference)} points {points_interval(found)}"
+    return f"{format_difference(difference.difference)} points {points_interval(difference)}"
 
 
-def p_cell(found: Difference) -> TableCell:
-    """Return the p that is adjusted for all pairs over that of the pair alone."""
-    return number_cell(found.p_adjusted, format_p, format_p(found.p_value))
+def p_cell(difference: Difference) -> TableCell:
+    """Return the p adjusted for all pairs, and below it the p of the pair alone."""
+    return number_cell(difference.p_adjusted, format_p, format_p(difference.p_value))
 
 
 def estimate_cell(
@@ -193,13 +195,14 @@ def estimate_cell(
     write: Callable[[float | None], str] = format_rate,
     mark: str = "",
 ) -> TableCell:
-    """Return an estimate over its interval."""
-    low, high = estimate.ci_low, estimate.ci_high
-    detail = "" if low is None else format_interval(low, high, write)
+    """Return an estimate, and below it its interval if it has one."""
+    detail = ""
+    if estimate.ci_low is not None:
+        detail = format_interval(estimate.ci_low, estimate.ci_high, write)
     return TableCell(write(estimate.value), detail, mark, estimate.value)
 
 
 def with_interval(estimate: Estimate, write: Callable[[float | None], str] = format_rate) -> str:
-    """Write such as `94.9 [92.3, 96.7]`."""
+    """Write an estimate and its interval on one line, such as `94.9 [92.3, 96.7]`."""
     cell = estimate_cell(estimate, write)
     return f"{cell.text} {cell.detail}".rstrip()

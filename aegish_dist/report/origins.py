@@ -18,28 +18,30 @@ def origins_in_words(
 
     Args:
         names: By policy, what it is called; foreign text.
-        out_of_fold: Whether numbers on seen commands are left out, but for those out of fold.
+        out_of_fold: Whether the reader sees only numbers out of fold of a policy that was chosen
+            on these commands; otherwise all numbers stand, and are too good.
     """
-    for policy, found in overlaps.items():
-        yield f"{names[policy]}: {_origin_in_words(found, out_of_fold=out_of_fold)}"
+    for policy, overlap in overlaps.items():
+        yield f"{names[policy]}: {_origin_in_words(overlap, out_of_fold=out_of_fold)}"
 
 
-def _origin_in_words(found: Overlap, *, out_of_fold: bool) -> str:
-    where = printable(found.run or "")
+def _origin_in_words(overlap: Overlap, *, out_of_fold: bool) -> str:
+    run = printable(overlap.run or "")
     too_good = "its numbers are too good if it was chosen on these commands."
-    if found.kind is OriginKind.UNKNOWN:
+    if overlap.kind is OriginKind.UNKNOWN:
         return f"origin unknown; {too_good}"
-    if found.kind is OriginKind.CHANGED:
+    if overlap.kind is OriginKind.CHANGED:
         return f"its file has changed since `policies search` wrote it: origin unknown; {too_good}"
-    if found.kind is OriginKind.FRESH:
-        return f"chosen in run {where}, on commands of other clusters."
-    titles = [title for name, title in HEADLINES.items() if name in found.out_of_fold]
-    better = "Its numbers here are too good."
+    if overlap.kind is OriginKind.FRESH:
+        return f"chosen in run {run}, on commands of other clusters."
+    # What is left are policies that were chosen on some of these commands.
+    titles = [title for name, title in HEADLINES.items() if name in overlap.out_of_fold]
+    caution = "Its numbers here are too good."
     if out_of_fold:
-        better = "Its rates here would be too good, and are left out."
-    if titles and out_of_fold:
-        better = f"{', '.join(titles)} and FPR are out of fold, other rates are left out."
-    return f"{fitted_in_words(found)}. {better}"
+        caution = "Its rates here would be too good, and are left out."
+        if titles:
+            caution = f"{', '.join(titles)} and FPR are out of fold, other rates are left out."
+    return f"{fitted_in_words(overlap)}. {caution}"
 
 
 def policies_document(opinion: Opinion, overlaps: Mapping[str, Overlap]) -> list[JsonObject]:
@@ -50,11 +52,13 @@ def policies_document(opinion: Opinion, overlaps: Mapping[str, Overlap]) -> list
     ]
 
 
-def fitted_in_words(found: Overlap) -> str:
+def fitted_in_words(overlap: Overlap) -> str:
     """Say why a policy is not judged here, and what to type instead."""
-    seen, asked = format_count(found.seen), format_count(found.commands)
-    models, where = ",".join(map(printable, found.guards)), printable(found.run or "")
+    run = printable(overlap.run or "")
+    seen = format_count(overlap.seen)
+    asked = format_count(overlap.commands)
+    models = ",".join(map(printable, overlap.guards))
     return (
-        f"chosen in run {where} on {seen} of these {asked} commands or their"
+        f"chosen in run {run} on {seen} of these {asked} commands or their"
         f" clusters: ask about fresh ones, `aegish-dist submit --models {models} --dataset FRESH`"
     )

@@ -88,7 +88,8 @@ def systems_fact(data: SystemsData, names: Mapping[str, str]) -> Fact:
 
 
 def _facts(data: SystemsData) -> Iterator[Fact]:
-    found, short = data.found, short_names(data.models, NAME_WIDTH)
+    found = data.found
+    short = short_names(data.models, NAME_WIDTH)
     if data.winning and found.winner_estimate:
         winner = system_in_short(data, data.winning.best.policy, short)
         score = with_interval(found.winner_estimate.score)
@@ -115,14 +116,16 @@ def _left_out(data: SystemsData, short: Mapping[str, str]) -> Iterator[Fact]:
         yield Fact("Not compared", f"{unscored}; {format_count(found.decisions)} are compared.")
     if any(spec.simulated for spec in data.run.models):
         yield Fact("Simulated", "Answers made up by the simulator; no evidence about real models.")
-    some = [f"{short[name]} in {n}" for name, n in found.unpriced.items() if n < found.decisions]
-    if some:
-        yield Fact("No cost", f"{listed(some)}: its mean, or unknown if over half lack a cost.")
-    few = data.models_left_out
-    if few:
+    unpriced = [
+        f"{short[name]} in {n}" for name, n in found.unpriced.items() if n < found.decisions
+    ]
+    if unpriced:
+        yield Fact("No cost", f"{listed(unpriced)}: its mean, or unknown if over half lack a cost.")
+    left_out = data.models_left_out
+    if left_out:
         total = found.decisions + found.left_out
-        names = short_names(list(few), NAME_WIDTH)
-        scored = [f"{names[guard]} with {n:,} of {total:,} scored" for guard, n in few.items()]
+        names = short_names(list(left_out), NAME_WIDTH)
+        scored = [f"{names[guard]} with {n:,} of {total:,} scored" for guard, n in left_out.items()]
         why = "baselines, or under half of the malicious or of the harmless commands"
         yield Fact("Left out", f"{listed(scored)}: {why}; include with --models.")
 
@@ -133,14 +136,16 @@ def _choice(data: SystemsData, kind: str, names: Mapping[str, str]) -> str:
         return (
             "None keeps to the bounds; what has no known cost or latency keeps to no bound on it."
         )
-    best, judged = choice.best, choice.estimate
+    best = choice.best
+    estimate = choice.estimate  # out of fold, unlike the numbers of the best
     price = "cost unknown"
     if best.cost_per_1000 is not None:
         price = f"{format_usd(best.cost_per_1000)} per 1,000 commands"
     return (
         f"{system_in_short(data, best.policy, names)}."
-        f" Score {with_interval(judged.score)}, DR {with_interval(judged.detection_rate)},"
-        f" FPR {with_interval(judged.false_positive_rate)}; {price}, p95 {format_ms(best.p95_ms)}."
+        f" Score {with_interval(estimate.score)}, DR {with_interval(estimate.detection_rate)},"
+        f" FPR {with_interval(estimate.false_positive_rate)};"
+        f" {price}, p95 {format_ms(best.p95_ms)}."
     )
 
 
@@ -174,7 +179,8 @@ def _overlap(data: SystemsData, names: Mapping[str, str]) -> str:
 
 
 def _line(data: SystemsData, limit: int) -> Section:
-    front, names = data.front, short_names(data.models, _IN_TABLE)
+    front = data.front
+    names = short_names(data.models, _IN_TABLE)
     most = min(limit, len(front))
     rows: list[Row] = []
     for number in range(most):
@@ -201,7 +207,9 @@ def _line(data: SystemsData, limit: int) -> Section:
 
 
 def _legend(data: SystemsData) -> tuple[str, ...]:
-    rule, opinion, needs = data.rule, data.opinion.rule, data.requirements
+    rule = data.rule
+    opinion = data.opinion.rule
+    needs = data.requirements
     return (
         "a (BLOCK ≥ 0.71): what is less suspicious than BLOCK with confidence 0.71 is let pass;"
         " without a threshold a's own actions count, and an answer without an action stops. a; on"
@@ -217,7 +225,8 @@ def _legend(data: SystemsData) -> tuple[str, ...]:
 
 def systems_document(data: SystemsData) -> JsonObject:
     """Return a search in JSON types; absent numbers and bounds are null."""
-    found, bounds = data.found, asdict(data.requirements)
+    found = data.found
+    bounds = asdict(data.requirements)
     del bounds["max_fpr"]  # in the criterion
     return {
         **run_and_opinion(data.run.run_id, data.opinion),

@@ -40,12 +40,13 @@ def listing_json(head: JsonObject, parts: Iterable[ListedPart]) -> Iterator[str]
     values = attrgetter(*columns)
     yield "{" + "".join(f'"{key}": {printable_line_of_json(head[key])},\n' for key in head)
     yield '"verdicts": ['
-    separator, more = "\n", 0
+    separator = "\n"
+    more = 0
     for part in parts:
         more += part.matched - len(part.verdicts)
         if part.verdicts:
-            rows = (printable_line_of_json(_row(columns, values(each))) for each in part.verdicts)
-            yield separator + ",\n".join(rows)
+            rows = (_row(columns, values(verdict)) for verdict in part.verdicts)
+            yield separator + ",\n".join(map(printable_line_of_json, rows))
             separator = ",\n"
     yield f'\n],\n"more": {more}}}\n'
 
@@ -99,8 +100,9 @@ def command_table(
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return headings and a row for each command: its label, which models said what, and its id.
 
-    With `alike` all verdicts are correct, or all wrong, so that only the heading says it. With
-    `before` a verdict also says how the other opinion of `--changed-between` judges it.
+    Args:
+        alike: Whether all verdicts are correct, or all are wrong: then only the heading says which.
+        before: Whether rows also say how the other opinion of `--changed-between` judges a verdict.
     """
     models = {verdict.model for verdict in chain.from_iterable(commands)}
     names = short_names(sorted(models), width / 4)
@@ -164,7 +166,8 @@ _OF_VERDICT = (
 
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
-        return [msgspec.structs.asdict(each) for each in value]
+        return [msgspec.structs.asdict(attempt) for attempt in value]
+    # A cost is a Decimal.
     return float(value) if hasattr(value, "as_tuple") else value
 
 
@@ -247,8 +250,9 @@ _TIMES = {
 
 
 def _numbers(record: VerdictRecord, fields: Mapping[str, str], form: str) -> str:
-    known = ((name, getattr(record, field)) for name, field in fields.items())
-    return ", ".join(form.format(name, value) for name, value in known if value is not None)
+    """Write the numbers of some fields that are known, each in a form of its name and value."""
+    numbers = ((name, getattr(record, field)) for name, field in fields.items())
+    return ", ".join(form.format(name, value) for name, value in numbers if value is not None)
 
 
 def _joined(parts: dict[str, str | None]) -> str:

@@ -20,7 +20,7 @@ Number = TypeVar("Number", int, float)
 
 
 def _or_dash(write: Callable[[Number], str]) -> Callable[[Number | None], str]:
-    """Have a writer of numbers write what is undefined."""
+    """Make a writer of numbers write a dash for None."""
 
     def written(value: Number | None) -> str:
         return UNDEFINED if value is None else write(value)
@@ -145,23 +145,25 @@ def short_names(
         dots: Stand for what is cut out.
         measure: Returns the width of a text, the sum of the widths of its characters.
     """
-    texts = {each: printable(each) for each in sorted({*ids})}
-    if len({*texts.values()}) < len(texts):  # escapes look like a backslash that was typed
-        texts = {each: each.encode("unicode_escape").decode() for each in texts}
+    texts = {id: printable(id) for id in sorted({*ids})}
+    # Two ids look alike where one has a character and the other one its escape.
+    if len({*texts.values()}) < len(texts):
+        texts = {id: id.encode("unicode_escape").decode() for id in texts}
     if width is not None and all(measure(text) <= width for text in texts.values()):
         return texts
     alike = commonprefix([*texts.values()])  # noqa: RUF071  character by character
     shared = alike.rfind("/") + 1 if len(texts) > 1 else 0
     if all(len(text) > shared for text in texts.values()):
-        texts = {each: text[shared:] for each, text in texts.items()}
+        texts = {id: text[shared:] for id, text in texts.items()}
     if width is None:
         return texts
-    found, taken = {}, {*texts.values()}
-    for each, text in texts.items():
+    names = {}
+    taken = {*texts.values()}
+    for id, text in texts.items():
         others = [other for other in texts.values() if other != text]
-        found[each] = _name(text, others, taken, width, dots=dots, measure=measure)
-        taken.add(found[each])
-    return found
+        names[id] = _name(text, others, taken, width, dots=dots, measure=measure)
+        taken.add(names[id])
+    return names
 
 
 def _name(
