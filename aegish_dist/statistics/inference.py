@@ -65,12 +65,16 @@ def _tails(t: Floats, df: Floats, errors: Floats) -> tuple[Floats, Floats]:
     Args:
         errors: The `beta_errors` of `df`.
     """
+    # I_x(a, b) with a = df / 2 and b = 1 / 2, or beyond (a + 1) / (a + b + 2) mirrored, as in
+    # `_beta_cdf`.
     whole = df + t * t
-    x, y = df / whole, t * t / whole
+    x = df / whole
+    y = t * t / whole
     mirrored = x > (df / 2 + 1) / (df / 2 + 2.5)
     half = np.full_like(df, 0.5)
     p = np.where(mirrored, y, x)
     a, b = np.where(mirrored, (half, df / 2), (df / 2, half))
+
     front = _t_front(x, y, df, errors)
     tail = front * _beta_fractions(p, a, b) / a
     return np.where(mirrored, 1 - tail, tail), front
@@ -78,7 +82,7 @@ def _tails(t: Floats, df: Floats, errors: Floats) -> tuple[Floats, Floats]:
 
 def _t_front(x: Floats, y: Floats, df: Floats, errors: Floats) -> Floats:
     """Return `_beta_front` of x and y with the parameters df / 2 and 1 / 2."""
-    n = (df + 1) / 2
+    n = (df + 1) / 2  # the sum of the parameters
     exponent = errors - _deviances(df / 2, n * x) - _deviances(np.full_like(df, 0.5), n * y)
     front: Floats = np.sqrt(df / (8 * math.pi * n)) * _exp(exponent)
     return front
@@ -90,13 +94,18 @@ def _deviances(a: Floats, mean: Floats) -> Floats:
     v = gap / (a + mean)
     far = np.abs(v) >= 0.1
     deviances: Floats = a * _log(a / mean) - gap
-    v, total, power = v[~far], gap[~far] * v[~far], 1
+
+    # The series of `_deviance`, until no term changes anything.
+    v = v[~far]
+    total = gap[~far] * v
     term = 2 * a[~far] * v
-    grown = total + np.nan
-    while (grown != total).any():
+    power = 1
+    last = total + np.nan
+    while (last != total).any():
         power += 2
-        grown, term = total, term * v * v
-        total = grown + term / power
+        last = total
+        term = term * v * v
+        total = last + term / power
     deviances[~far] = total
     return deviances
 
@@ -108,6 +117,7 @@ def t_quantile_each(p: float, df: Floats, errors: Floats | None = None) -> Float
         errors: The `beta_errors` of `df`, where they are known.
     """
     errors = beta_errors(df) if errors is None else errors
+    # One by one where Newton's method may start beyond the root; the others follow below.
     quantiles = np.array([t_quantile(p, each) if each <= 2 else 0.0 for each in df.tolist()])
     large = df > 2
     if large.any():
@@ -116,12 +126,13 @@ def t_quantile_each(p: float, df: Floats, errors: Floats | None = None) -> Float
 
 
 def _t_each_by_newton(tail: float, df: Floats, errors: Floats) -> Floats:
+    """Return `_t_by_newton` of each."""
     z = -NormalDist().inv_cdf(tail)
     t = z + (z**3 + z) / (4 * df) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * df**2)
     moving = np.ones(len(df), bool)
     for _ in range(30):
-        both, front = _tails(t[moving], df[moving], errors[moving])
-        step = (both / 2 - tail) * t[moving] / front
+        both_tails, front = _tails(t[moving], df[moving], errors[moving])
+        step = (both_tails / 2 - tail) * t[moving] / front  # the density is front / t
         t[moving] += step
         moving[moving] = np.abs(step) >= 1e-9 * t[moving]
         if not moving.any():
@@ -141,6 +152,7 @@ def fsum_rows(values: Floats) -> Floats:
         most = np.abs(rest).sum(axis=1).max()
         if not 1e-250 < most < 1e250:  # NaN, or too large or too small to be cut
             return np.array([math.fsum(row.tolist()) for row in values])
+        # Multiples of this power of 2 have sums within the 53 bits of a number.
         unit = np.ldexp(1.0, np.frexp(most)[1] - 52)
         part = np.rint(rest / unit) * unit
         sums_of_parts.append(part.sum(axis=1).tolist())
@@ -206,6 +218,7 @@ class ClusterSums(Struct, frozen=True, eq=False, dict=True):
 
 def clusters_of_any(strata: Sequence[tuple[Ints, Bools]]) -> Ints:
     """Count by row the clusters that are marked in any stratum."""
+    # Rows x clusters of all strata, in which each stratum marks its own.
     cluster = np.unique(np.concatenate([numbers for numbers, _ in strata]))
     marked = np.zeros((len(strata[0][1]), len(cluster)), bool)
     for numbers, marks in strata:
@@ -246,18 +259,22 @@ def clustered_variance(strata: Sequence[ClusterSums]) -> ClusteredVariance:
 
     Undefined where a stratum has fewer than two clusters.
     """
+    # Rows x clusters of all strata: the terms of the sandwich, and those of CR2.
     cluster = np.unique(np.concatenate([stratum.cluster for stratum in strata]))
     shape = (len(strata[0].weight), len(cluster))
-    raw, mended = np.zeros(shape), np.zeros(shape)
+    raw = np.zeros(shape)
+    mended = np.zeros(shape)
     has_samples = np.zeros(shape, bool)
     for stratum in strata:
         columns = np.searchsorted(cluster, stratum.cluster)
         n = stratum.n[:, None]
         residual = (stratum.totals - stratum.samples * stratum.mean[:, None]) / n
+        # 1 - n_gk / N_k; a stratum of a single cluster is undefined, and must not divide by 0.
         left = np.where(stratum.samples < n, 1 - stratum.samples / n, 1.0)
         raw[:, columns] += residual
         mended[:, columns] += residual / np.sqrt(left)
         has_samples[:, columns] |= stratum.samples > 0
+
     clusters = np.count_nonzero(has_samples, axis=1)
     undefined = np.any([stratum.clusters < 2 for stratum in strata], axis=0)
     correction = clusters / np.maximum(1, clusters - 1)
@@ -271,20 +288,21 @@ def clustered_variance(strata: Sequence[ClusterSums]) -> ClusteredVariance:
 
 
 def _degrees_of_freedom(strata: Sequence[ClusterSums], cluster: Ints, undefined: Bools) -> Floats:
+    """Return the degrees of freedom by row; 1 where the variance is undefined."""
     columns = [np.searchsorted(cluster, stratum.cluster) for stratum in strata]
-    known: dict[bytes, float] = {}  # pairs of a comparison often have clusters of the same sizes
+    # Pairs of a comparison often have clusters of the same sizes, and so the same result.
+    df_of_sizes: dict[bytes, float] = {}
     df = np.ones(len(undefined))
-    parts = [np.column_stack([stratum.samples, stratum.weight]) for stratum in strata]
-    shapes = np.hstack(parts)
+    sizes = np.hstack([np.column_stack([stratum.samples, stratum.weight]) for stratum in strata])
     for row in np.flatnonzero(~undefined).tolist():
-        key = shapes[row].tobytes()
-        if key not in known:
+        key = sizes[row].tobytes()
+        if key not in df_of_sizes:
             samples_of_cluster = np.zeros((len(strata), len(cluster)))
             for place, stratum in enumerate(strata):
                 samples_of_cluster[place, columns[place]] = stratum.samples[row]
             weights = np.array([stratum.weight[row] for stratum in strata])
-            known[key] = _satterthwaite(samples_of_cluster, weights)
-        df[row] = known[key]
+            df_of_sizes[key] = _satterthwaite(samples_of_cluster, weights)
+        df[row] = df_of_sizes[key]
     return df
 
 
@@ -293,11 +311,12 @@ def _satterthwaite(samples: Floats, weights: Floats) -> float:
     weight = weights[:, None]
     n = samples.sum(axis=1, keepdims=True)
     shares = samples / n
-    diagonal = (weight**2 * shares / n).sum(axis=0)
+    diagonal = (weight**2 * shares / n).sum(axis=0)  # W_gg
     trace = math.fsum(diagonal)
     if not trace:  # both rates of a product are 0, so nothing varies to first order
         return float(np.count_nonzero(shares.any(axis=0)) - 1)
-    x = weight * shares / np.sqrt((1 - shares) * n)
+
+    x = weight * shares / np.sqrt((1 - shares) * n)  # x_gk, times w_k / sqrt(N_k)
     # sum over g != h of W_gh^2 = sum over k, l of (sum_g x_gk x_gl)^2 - sum_g (x_gk x_gl)^2
     products = x[:, None] * x[None]
     off = math.fsum(math.fsum(of_two) ** 2 for row in products for of_two in row)
@@ -308,7 +327,8 @@ def _satterthwaite(samples: Floats, weights: Floats) -> float:
 @lru_cache(maxsize=4096)
 def mcnemar(a_only: int, b_only: int) -> float:
     """Return the exact two-sided p of McNemar's test, from the discordant samples."""
-    fewer, n = min(a_only, b_only), a_only + b_only
+    fewer = min(a_only, b_only)
+    n = a_only + b_only
     at_most_so_few = beta_cdf(0.5, n - fewer, fewer + 1) if n else 1.0  # of n fair coins
     return min(1.0, 2 * at_most_so_few)
 
@@ -356,11 +376,15 @@ def paired_test(
     sizes = np.stack(
         [each.weight * np.minimum(1.0, np.sqrt(each.joint_size)) / each.n for each in strata]
     )
+    # Each half of a pseudo-sample adds half a square, and that on the side of x half a cube.
     squares = variance.reduced + (sizes**2).sum(axis=0)
     cubes = (sizes * sizes * sizes).sum(axis=0) / 2
+
+    # The degrees of freedom grow by the square of what the variance grows by.
     reduced = np.where(variance.reduced > 0, variance.reduced, np.inf)
     inflated = variance.df * (squares / reduced) ** 2
     df = np.where(variance.reduced > 0, np.minimum(_MOST_DF, inflated), _MOST_DF)
+
     squares = squares + added
     squares = np.where(variance.defined, squares, 1.0)
     errors = beta_errors(df)
@@ -369,8 +393,13 @@ def paired_test(
     slope_up = np.maximum(0.0, cubes + variance.third) / squares
     low = np.maximum(-1.0, difference - _reach(t, squares, slope_down))
     high = np.minimum(1.0, difference + _reach(t, squares, slope_up))
+
+    # T at 0, which lies below a positive difference and above a negative one.
     slope = np.where(difference > 0, slope_down, slope_up)
-    p = t_two_sided_each(difference / np.sqrt(squares + slope * np.abs(difference)), df, errors)
+    at_0 = squares + slope * np.abs(difference)
+    p = t_two_sided_each(difference / np.sqrt(at_0), df, errors)
+
+    # Exchanging the sides of few clusters cannot give a small p: then the interval holds 0.
     least = np.where(discordant > 0, np.ldexp(1.0, 1 - discordant), 1.0)
     too_few = least >= LEVEL
     quantiles = t + t_quantile_each(_POWER, df, errors)
@@ -392,15 +421,16 @@ def _detectable(
     A larger difference needs further discordant samples. If V ignored them, runs would find
     differences of this size in only 62 to 78 % of cases.
     """
-    found = quantiles * np.sqrt(squares)
+    # Where no further discordant samples are needed, V is that of the run.
+    without_more = quantiles * np.sqrt(squares)
     slopes = [each.weight**2 * each.joint_size / each.n for each in strata]
     slope = np.stack(slopes).sum(axis=0)
     left = np.maximum(0.0, squares - slope * difference)
     reached = np.maximum(difference, _reach(quantiles, left, slope))
-    return np.where(found <= difference, found, reached)
+    return np.where(without_more <= difference, without_more, reached)
 
 
 def _reach(t: Floats, squares: Floats, slope: Floats) -> Floats:
-    """Solve x = t sqrt(squares + slope x)."""
+    """Solve x = t sqrt(squares + slope x), a quadratic equation with one root above 0."""
     half = t * t * slope / 2
     return half + np.sqrt(half * half + t * t * squares)

@@ -30,7 +30,8 @@ OTHER = {
 }
 # Each rate is counted as if the model had been right about so many of so many more commands: it is
 # informative until its answers show that it is not.
-PRIOR_RIGHT, PRIOR_COMMANDS = 1.5, 2.0
+PRIOR_RIGHT = 1.5
+PRIOR_COMMANDS = 2.0
 NAMED = 4  # most models that a reason names
 
 _SEVERITY = {OutcomeDetail.ALLOW: 0.0, OutcomeDetail.WARN: 0.5, OutcomeDetail.BLOCK: 1.0}
@@ -55,13 +56,15 @@ def audit(
         CommandVotes(sample, informative, rule, probability)
         for sample, probability in zip(answered, probabilities, strict=True)
     ]
-    totals, found = {}, {}
+
+    totals = {}
+    entries = {}
     for kind in AuditKind:
-        listed = [each for each in commands if kind in each.scores]
+        listed = [command for command in commands if kind in command.scores]
         listed.sort(key=partial(_place, kind=kind))
         totals[kind] = len(listed)
-        found[kind] = tuple(each.entry(kind) for each in listed[:top])
-    return Audit(reliabilities, len(answered), totals, found)
+        entries[kind] = tuple(command.entry(kind) for command in listed[:top])
+    return Audit(reliabilities, len(answered), totals, entries)
 
 
 def reliability_of(
@@ -84,6 +87,7 @@ def other_label_probabilities(
     samples: Sequence[SampleAnswers], models: Sequence[str]
 ) -> list[float]:
     """Return by sample how probable the other label is, given what the models answered."""
+    # Commands that were answered alike are one row of the regression.
     answers = [_terms(sample, models) for sample in samples]
     of_pattern = Counter(answers)
     malicious = Counter(
@@ -144,7 +148,8 @@ class CommandVotes:
         rule: ScoringRule,
         p_other_label: float,
     ) -> None:
-        self.sample, self.p_other_label = sample, p_other_label
+        self.sample = sample
+        self.p_other_label = p_other_label
         answers = {m: sample.findings[m.model] for m in informative if m.model in sample.findings}
         votes = {model: vote for model, found in answers.items() if (vote := vote_of(found))}
         sides = sides_under(rule)

@@ -42,7 +42,8 @@ class Coverage(NamedTuple):
 
 class ScoredTally:
     def __init__(self, tally: ModelTally, rule: ScoringRule) -> None:
-        self.tally, self.rule = tally, rule
+        self.tally = tally
+        self.rule = rule
         self._cells = {
             target: [cell for cell in tally.cells if cell.target is target] for target in TrueLabel
         }
@@ -97,25 +98,25 @@ class ScoredTally:
     @cached_property
     def labels(self) -> Mapping[TrueLabel, Mapping[ScoredAnswer, int]]:
         """Verdicts by target and by every label of the rule, unscored verdicts included."""
-        known = [label for label in ScoredAnswer if self.rule.knows(label)]
-        found = {target: dict.fromkeys(known, 0) for target in TrueLabel}
+        labels = [label for label in ScoredAnswer if self.rule.knows(label)]
+        verdicts = {target: dict.fromkeys(labels, 0) for target in TrueLabel}
         for cell in self.tally.cells:
             for finding, epochs in cell.findings:
-                found[cell.target][self.rule.labels[finding]] += cell.samples * epochs
-        return found
+                verdicts[cell.target][self.rule.labels[finding]] += cell.samples * epochs
+        return verdicts
 
     @cached_property
     def coverage(self) -> Mapping[TrueLabel, Coverage]:
         planned = (self.tally.planned_malicious, self.tally.planned_harmless)
-        found = {}
+        by_target = {}
         for (target, cells), number in zip(self._cells.items(), planned, strict=True):
             counts = [
                 (self.rule.count_right(target, each.findings), each.samples) for each in cells
             ]
             scored = sum(count.scored * samples for count, samples in counts)
             correct = sum(count.right * samples for count, samples in counts)
-            found[target] = Coverage(number, scored, correct)
-        return found
+            by_target[target] = Coverage(number, scored, correct)
+        return by_target
 
     @property
     def categories(self) -> Mapping[str, list[Observation]]:
@@ -222,7 +223,8 @@ def measure(tally: ModelTally, rule: ScoringRule) -> ModelMetrics:
 
 
 def _counts(scored: ScoredTally) -> dict[str, int | None]:
-    covered, done = scored.coverage.values(), Counter[ScoredAnswer]()
+    covered = scored.coverage.values()
+    done = Counter[ScoredAnswer]()
     for labels in scored.labels.values():
         done.update(labels)
     reported = [*ERROR_LABELS, *(label for label in RULE_ERROR_LABELS if label in done)]
@@ -273,7 +275,8 @@ def reliability(cells: Iterable[ConfidenceCell], rule: ScoringRule) -> tuple[Rel
 
 
 def _bin(place: int, judged: Sequence["_Judged"]) -> ReliabilityBin:
-    low, high = place / CONFIDENCE_BINS, (place + 1) / CONFIDENCE_BINS
+    low = place / CONFIDENCE_BINS
+    high = (place + 1) / CONFIDENCE_BINS
     n = sum(each.verdicts for each in judged)
     if not n:
         return ReliabilityBin(low, high, 0, None, None, None, None)

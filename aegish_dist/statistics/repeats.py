@@ -179,7 +179,8 @@ def _reliability(strata: Iterable[RepeatedStratum], shared: float) -> float:
     sums: defaultdict[str, float] = defaultdict(float)
     squares: defaultdict[str, float] = defaultdict(float)
     for stratum in strata:
-        n, mean = stratum.samples, stratum.mean
+        n = stratum.samples
+        mean = stratum.mean
         for each in stratum.repeated:
             if each.cluster is not None:
                 residual = (stratum.value(each) - mean) / n
@@ -191,16 +192,19 @@ def _reliability(strata: Iterable[RepeatedStratum], shared: float) -> float:
 
 def components(stratum: RepeatedStratum) -> Components:
     """Split the variance of commands' values; `between` below 0 is chance and counts as 0."""
-    total, samples = stratum.variance, stratum.samples
+    total = stratum.variance
+    samples = stratum.samples
     within = noise = 0.0
     for side, weight in enumerate(stratum.weights):
         variance = stratum.within(side)
         if variance is None:
             return Components(samples, total, None)
         reciprocals = (each.samples / each.sides[side].scored for each in stratum.repeated)
+        # The mean over n epochs of a command keeps 1 / n of their variance.
         within += weight**2 * variance
         noise += weight**2 * variance * math.fsum(reciprocals) / samples
     if noise > total:
+        # Then the noise of epochs is taken as all that was observed.
         return Components(samples, 0.0, within * total / noise)
     return Components(samples, total - noise, within)
 
@@ -227,14 +231,15 @@ def repeats_of(cells: Iterable[Cell], rule: ScoringRule) -> JsonObject | None:
             of_rate = components(RepeatedStratum(stratum.repeated, (1.0,)))
             rates[target.value] = {"between": of_rate.between, "within": of_rate.within}
     split = split_variance(list(strata.values())) if len(strata) == len(TrueLabel) else None
+
     samples = [stratum.samples for stratum in strata.values()]
-    now = max(sum(number for _, number in findings) for _, findings in ways)
-    found: JsonObject = {"rates": rates}
-    stderrs = {"stderr": now, "stderr_one_more": now + 1, "stderr_least": math.inf}
-    for name, epochs in stderrs.items():
+    epochs_now = max(sum(number for _, number in findings) for _, findings in ways)
+    repeats: JsonObject = {"rates": rates}
+    designs = {"stderr": epochs_now, "stderr_one_more": epochs_now + 1, "stderr_least": math.inf}
+    for name, epochs in designs.items():
         variance = None if split is None else split.predicted(samples, epochs)
-        found[name] = None if variance is None else math.sqrt(variance)
-    return found
+        repeats[name] = None if variance is None else math.sqrt(variance)
+    return repeats
 
 
 def repeated_strata(
@@ -245,6 +250,7 @@ def repeated_strata(
     parts = [samples.kind]
     for model in models:
         parts += epoch_counts(columns.guards[model].finding, samples.malicious, rule)
+    # A row holds the kind of a sample, then for each model its right and its scored epochs.
     rows, numbers = np.unique(np.column_stack(parts), axis=0, return_counts=True)
     kinds = Counter[_Kind]()
     for (kind, *counts), number in zip(rows.tolist(), numbers.tolist(), strict=True):
@@ -266,6 +272,7 @@ def _strata(kinds: Counter[_Kind], composite: Composite) -> dict[TrueLabel, Repe
     for (target, cluster, counts), number in kinds.items():
         if all(count.scored for count in counts):
             by_label[target].append(RepeatedSamples(cluster, counts, number))
+    # There are two labels, so in reverse order stands the other one of each.
     strata = {}
     for (target, own), others in zip(by_label.items(), reversed(by_label.values()), strict=True):
         if own:
@@ -299,8 +306,8 @@ class Goal(Struct, frozen=True):
     power: float | None  # probability to find the difference; None for one model
 
     def reached(self, variance: float, df: float) -> bool:
-        found = 0.0 if self.power is None else t_quantile(self.power, df)
-        return math.sqrt(variance) * (t_quantile(0.975, df) + found) <= self.margin
+        of_power = 0.0 if self.power is None else t_quantile(self.power, df)
+        return math.sqrt(variance) * (t_quantile(0.975, df) + of_power) <= self.margin
 
 
 class Design(Struct, frozen=True):
@@ -360,6 +367,7 @@ def _fewest(
         return sum(asked), sum(scored), variance.predicted(scored, epochs)
 
     def decides(scored: float, predicted: float | None) -> bool:
+        # Degrees of freedom grow as the commands do.
         df = max(1.0, variance.df * scored / pilot)
         return predicted is not None and goal.reached(predicted, df)
 
@@ -371,6 +379,7 @@ def _fewest(
         commands, _, reached = ask(limit)
         return commands, None if limit == largest else limit, True, math.sqrt(reached or 0.0)
 
+    # Beyond the data sets' commands all numbers grow in proportion, and the variance falls.
     commands = _least(
         MOST_COMMANDS,
         lambda n: n > available and decides(scored * n / available, whole * available / n),
