@@ -27,9 +27,9 @@ from aegish_dist.report.drawing import table_width
 
 # Reads the commands of a pair, at most so many of them.
 CommandsOf = Callable[[ComparedPair, Change, int | None], Iterable[ChangedCommand]]
-# Commands of each kind on a screen: of the only pair, and of each of several pairs.
+# How many commands of each kind a screen has: for one pair alone, and for each of several pairs.
 SHOWN, SHOWN_OF_SEVERAL = 10, 3
-# Of changes, in the order of a pair.
+# The titles of the kinds of change, in the order in which a pair has them.
 TITLES = ("Newly caught", "Newly missed", "Newly annoying", "No longer annoying")
 
 
@@ -81,7 +81,7 @@ def _rows(commands: Sequence[ChangedCommand], width: int) -> Iterator[str]:
 
 def _cut(text: str, cells: int) -> str:
     """Return foreign text on one line of at most so many cells."""
-    # One letter more tells that there is more: commands can be long, and lines are not.
+    # A command can be very long. One character more than fits is enough to see that it is cut.
     shown = printable(text[: cells + 1])
     if cell_width(shown) <= cells:
         return shown

@@ -59,12 +59,19 @@ def fold(text: str, width: int) -> list[str]:
 
 
 def _longest(pieces: Sequence[str]) -> int:
-    """Return the width below which pieces have to be broken."""
+    """Return the width of the widest piece: in less room it has to be broken."""
     return max((cell_width(piece.rstrip()) for piece in pieces), default=0)
 
 
 def fit(widths: Sequence[int], keys: int, total: int) -> list[Block]:
-    """Distribute columns over blocks no wider than a total; the last key holds the model."""
+    """Distribute columns over blocks, none of them wider than a total.
+
+    One block is enough if the names of models can be shortened to some width of `MODEL_WIDTHS`.
+
+    Args:
+        widths: What each column needs.
+        keys: How many leading columns say what a row is about; the last of them holds the model.
+    """
     chosen = list(widths)
     of_model = keys - 1
     others = sum(widths) - widths[of_model]
@@ -79,12 +86,13 @@ def fit(widths: Sequence[int], keys: int, total: int) -> list[Block]:
 
 
 def _split(widths: Sequence[int], keys: int, total: int) -> list[Block]:
-    """Put columns into as many blocks as they need, each with the keys in front."""
+    """Put columns into as many blocks as they need, and repeat the keys in front of each block."""
     gap = GAPS[1]
     of_keys = list(widths[:keys])
     of_values = widths[keys:]
     of_keys[-1] = min(of_keys[-1], max(MODEL_WIDTHS[-1], total // 3))
     least = min(max(of_values, default=0), WIDEST_HEADING // 2)
+    # Keys that leave too little room for one column of values share what there is.
     if sum(of_keys) + gap * keys + least > total:
         share = max((total - least) // keys - gap, 1)
         of_keys = [min(width, share) for width in of_keys]
@@ -200,7 +208,10 @@ def _section(section: Section, width: int) -> Iterator[str]:
 
 
 def _needed(section: Section, column: int) -> int:
-    """Return the width of a column's widest line; of a heading, of its longest word in reason."""
+    """Return the width that a column needs: of its cells, and of the longest word of its heading.
+
+    Words of headings may be longer than `WIDEST_HEADING`, and are broken then.
+    """
     heading = section.columns[column]
     words = _WORDS.findall(printable(heading.text))
     width = max(1, min(_longest(words), WIDEST_HEADING), cell_width(heading.detail))
@@ -247,8 +258,8 @@ def _row(cells: Sequence[Sequence[str]], section: Section, block: Block) -> Iter
     for lines in zip_longest(*cells, fillvalue=""):
         padded = []
         for line, column, width in zip(lines, block.columns, block.widths, strict=True):
-            shown = _STYLE.sub("", line)
-            space = " " * (width - cell_width(shown))
+            without_style = _STYLE.sub("", line)
+            space = " " * (width - cell_width(without_style))
             is_key = column < section.keys
             padded.append(line + space if is_key else space + line)
         gap = " " * block.gap
@@ -256,7 +267,7 @@ def _row(cells: Sequence[Sequence[str]], section: Section, block: Block) -> Iter
 
 
 def _cells(row: Sequence[TableCell], block: Block, *, heading: bool = False) -> Iterator[list[str]]:
-    """Yield the drawn lines of the cells of a row."""
+    """Yield for each cell of a row its lines, with their colours."""
     for column, width in zip(block.columns, block.widths, strict=True):
         cell = row[column]
         texts = fold(_first_line(cell), width) or [""]

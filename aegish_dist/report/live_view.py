@@ -1,8 +1,10 @@
-"""A run that goes on, drawn on a terminal of any size; no line is wider than it.
+"""A run that goes on, drawn on a terminal of any size; no line is wider than the terminal.
 
-What a user needs comes first: the whole run, then its models, the last errors and what to do. Where
-lines are few, models that move or need help stand before the others, and the rest is counted. Where
-columns are few, the least needed ones are dropped. Wide characters take two columns.
+From top to bottom: the whole run, its models, the last errors, and what to do next.
+
+If there are too few lines, models that move or need help stand before the others, and a last line
+counts the models that are left out. If there are too few columns, the least needed columns of the
+table are dropped. Wide characters take two columns.
 """
 
 from collections import Counter
@@ -50,7 +52,7 @@ class Canvas(Struct, frozen=True):
         return shortened[: max(0, width)]
 
     def packed(self, facts: Iterable[str]) -> list[Text]:
-        """Put facts into lines; one is cut only if it is wider alone."""
+        """Put facts into lines; a fact is cut only if it is wider than a line of its own."""
         shown = [f"{self.cut(fact)}   " for fact in facts]
         return [Text(line) for line in filled(shown, self.width)]
 
@@ -77,8 +79,8 @@ def _usd(amount: float | None) -> str:
     return format_usd(amount)
 
 
-# All columns behind the id of the model, in their order: heading, priority and how a cell is read.
-# Columns of the largest priority are dropped first.
+# All columns after the id of the model, from left to right: heading, rank and how a cell is made.
+# Columns are kept in the order of their ranks while they fit, so that of rank 10 is dropped first.
 COLUMNS: Sequence[tuple[str, int, Callable[[ModelStatus], str]]] = (
     ("Done", 0, lambda m: f"{m.done:,}/{m.planned:,}"),
     ("%", 7, lambda m: str(100 * m.done // m.planned if m.planned else 100)),
@@ -95,7 +97,7 @@ COLUMNS: Sequence[tuple[str, int, Callable[[ModelStatus], str]]] = (
 
 
 def table_lines(models: Sequence[ModelStatus], canvas: Canvas) -> list[str]:
-    """Return the line of headings and a line for each model, with the columns that fit all."""
+    """Return the line of headings and a line for each model, all with the same columns."""
     ids = [printable(model.model) for model in models]
     longest = max(map(cell_width, ["Model", *ids]))
     room = canvas.width
