@@ -42,13 +42,12 @@ def _beta_fractions(x: Floats, a: Floats, b: Floats) -> Floats:
     return fractions
 
 
-def t_two_sided_each(t: Floats, df: Floats, errors: Floats | None = None) -> Floats:
+def t_two_sided_each(t: Floats, df: Floats, errors: Floats) -> Floats:
     """Return `t_two_sided` of each t.
 
     Args:
-        errors: The `beta_errors` of `df`, where they are known.
+        errors: The `beta_errors` of `df`, which take long and are needed several times.
     """
-    errors = beta_errors(df) if errors is None else errors
     # Beyond these bounds the square of t is no number any more; the tails are 1 and 0 there.
     return _tails(np.clip(np.abs(t), 1e-150, 1e150), df, errors)[0]
 
@@ -110,13 +109,12 @@ def _deviances(a: Floats, mean: Floats) -> Floats:
     return deviances
 
 
-def t_quantile_each(p: float, df: Floats, errors: Floats | None = None) -> Floats:
+def t_quantile_each(p: float, df: Floats, errors: Floats) -> Floats:
     """Return `t_quantile` at p > 0.5 for each number of degrees of freedom.
 
     Args:
-        errors: The `beta_errors` of `df`, where they are known.
+        errors: The `beta_errors` of `df`.
     """
-    errors = beta_errors(df) if errors is None else errors
     # One by one where Newton's method may start beyond the root; the others follow below.
     quantiles = np.array([t_quantile(p, each) if each <= 2 else 0.0 for each in df.tolist()])
     large = df > 2
