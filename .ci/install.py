@@ -60,7 +60,8 @@ def options_of_uv(settings: Mapping[str, str]) -> Iterator[str]:
 
 def environment_of_uv(settings: Mapping[str, str]) -> dict[str, str]:
     found = {VARIABLES[name]: value for name, value in settings.items() if name in VARIABLES}
-    return {"VIRTUAL_ENV": sys.prefix, **found, **os.environ}
+    # Last, as the shell may have another environment activated.
+    return {**found, **os.environ, "VIRTUAL_ENV": sys.prefix}
 
 
 def by_uv(wanted: list[str]) -> bool:

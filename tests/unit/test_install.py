@@ -32,7 +32,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int],
             f'#!/bin/sh\ncase "$*" in *config*) cat {configured};; *) echo "pip $*" >> {log};; esac\n'
         )
         (tmp_path / "uv").write_text(
-            f'#!/bin/sh\necho "uv $* $SSL_CERT_FILE" >> {log}\nexit {code}\n'
+            f'#!/bin/sh\necho "uv $* into $VIRTUAL_ENV $SSL_CERT_FILE" >> {log}\nexit {code}\n'
         )
         for name in ("python", "uv"):
             (tmp_path / name).chmod(0o755)
@@ -57,6 +57,14 @@ def test_uv_finds_what_pip_would_find(
     assert called.endswith(" /etc/own.pem")
     assert "machine" not in called
     assert "--system-certs" not in called
+
+
+def test_uv_installs_for_this_python_whatever_the_shell_has_activated(
+    programs: Callable[[int], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VIRTUAL_ENV", "/elsewhere")
+    (called,) = programs(0)
+    assert f" into {sys.prefix} " in called
 
 
 def test_pip_installs_where_uv_does_not(
