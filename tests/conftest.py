@@ -103,7 +103,7 @@ class _Postgres:
         self._numbers = itertools.count(1)
         self._admin = open_engine(as_superuser(url)).execution_options(isolation_level="AUTOCOMMIT")
         # Tests do not outlive a power cut.
-        for setting in ("fsync", "full_page_writes", "synchronous_commit"):
+        for setting in ("fsync", "full_page_writes"):
             self._run(f"ALTER SYSTEM SET {setting} = off")
         self._run("SELECT pg_reload_conf()")
         self._run("CREATE DATABASE migrated TEMPLATE template0 OWNER aegish")

@@ -15,8 +15,6 @@ from decimal import Decimal
 from itertools import accumulate, takewhile
 from typing import Any, TypeVar
 
-import msgspec
-
 JsonObject = dict[str, Any]
 T = TypeVar("T")
 _ON_ONE_LINE = json.JSONEncoder(allow_nan=False)
@@ -102,6 +100,8 @@ def shortened(text: str, length: int) -> str:
 
 def printable_json(document: object, *, sort_keys: bool = False) -> str:
     """Return indented JSON in ASCII with everything invisible escaped."""
+    import msgspec  # noqa: PLC0415  not for help texts
+
     text = json.dumps(document, sort_keys=sort_keys, allow_nan=False)
     try:
         # `dumps` would indent in Python, in five times the time.
