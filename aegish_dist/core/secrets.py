@@ -102,14 +102,14 @@ class KeyMask:
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        plain_hex = self._key.encode().hex()
         spelled = _BREAK.join(map(_character, self._key))
-        octets = (rf"{octet[0]}\s{{0,2}}{octet[1]}" for octet in re.findall("..", plain_hex))
-        hexadecimal = f"(?i:{_GAP.join(octets)})"
-        encoded = "|".join(
-            _BREAK.join(map(_base64_character, each)) for each in _in_base64(self._key)
-        )
+        octets = (f"{octet:02x}" for octet in self._key.encode())
+        spaced_octets = (octet[0] + r"\s{0,2}" + octet[1] for octet in octets)
+        hexadecimal = f"(?i:{_GAP.join(spaced_octets)})"
+        in_base64 = [_BREAK.join(map(_base64_character, each)) for each in _in_base64(self._key)]
+        encoded = "|".join(in_base64)
         if len(self._key) < SHORT_KEY_CHARS:
+            # So short a key may also be a part of a word.
             forms = f"{spelled}|{hexadecimal}|{encoded}"
             return re.compile(rf"(?<![A-Za-z0-9_])(?:{forms})(?![A-Za-z0-9_])")
         # The characters at the edges of a base64 form hold bits of the key as well.
@@ -122,6 +122,7 @@ class KeyMask:
 _SIGNS_OF_ESCAPES = ("\\", "%", "&", "\0", "0x", "0X", "=3D", "=3d")
 _SQUEEZED_OUT = str.maketrans("", "", " \t\r\n:;,._=-/+")
 # A line break within a key: of MIME, of quoted-printable, or escaped as in JSON.
+# Where a text is wrapped between two characters: a new line, or its escape.
 _BREAK = r"(?:=?\r?\n[ \t]{0,16}|(?:\\{1,4}r)?\\{1,4}n[ \t]{0,16})?"
 _GAP = r"[\s:;,._=-]{0,4}(?:0x|\\{1,8}x)?"  # between bytes in hexadecimal
 

@@ -392,8 +392,9 @@ def commit_of(checkout: Path) -> str | None:
     head = _read(git / "HEAD")
     if head.startswith("ref:"):
         ref = head.removeprefix("ref:").strip()
-        common = git / (_read(git / "commondir") or ".")
-        head = _read(git / ref) or _read(common / ref) or _packed(common, ref)
+        # Where a worktree shares what belongs to no worktree alone.
+        shared = git / (_read(git / "commondir") or ".")
+        head = _read(git / ref) or _read(shared / ref) or _packed(shared, ref)
 
     if _COMMIT.fullmatch(head):
         return head
@@ -409,6 +410,7 @@ def _packed(git: Path, ref: str) -> str:
 
 
 def _read(path: Path) -> str:
+    """Return a text without the space around it; empty where there is none."""
     try:
         return path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):

@@ -102,7 +102,8 @@ def failed_kinds(
     """Return failed calls of a run whose items have their verdicts, by model, reason and status.
 
     Args:
-        messages: Of so many kinds that occurred last, the provider's words are read.
+        lately_s: Reach of what counts as lately, in seconds before now.
+        messages: How many kinds get the provider's words, those that occurred last.
     """
     values = {"run": run_id, "lately_s": lately_s, "messages": messages}
     rows = execute(session, "failed_kinds", **values).mappings()

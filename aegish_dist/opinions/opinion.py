@@ -126,11 +126,12 @@ def record_of(opinion: Opinion) -> JsonObject:
             **opinion.rule.content,
         },
         "targets": dict(opinion.targets.least),
-        "overlay": opinion.overlay and [asdict(change) for change in opinion.overlay.changes],
     }
+    if opinion.overlay is not None:
+        contents["overlay"] = [asdict(change) for change in opinion.overlay.changes]
     record: JsonObject = {}
     for part, identity in opinion.provenance.items():
-        record[part] = identity and {**identity, "content": contents[part]}
+        record[part] = None if identity is None else {**identity, "content": contents[part]}
     return record
 
 

@@ -350,13 +350,12 @@ def _snapshot(
 
 
 def _failures(
-    model: str, attempts: Sequence[FailedCalls], unanswered: Mapping[ErrorClass, int]
+    model: str, failed: Sequence[FailedCalls], unanswered: Mapping[ErrorClass, int]
 ) -> list[FailureCount]:
-    found = []
+    """Count by error class the verdicts without an answer, and the attempts that failed."""
+    counts = []
     for error_class in ErrorClass:
-        kinds = [
-            each for each in attempts if (each.model, each.error_class) == (model, error_class)
-        ]
+        kinds = [each for each in failed if (each.model, each.error_class) == (model, error_class)]
         newest = max(kinds, key=lambda kind: (kind.at, kind.calls), default=None)
         failure = FailureCount(
             model=model,
@@ -368,8 +367,8 @@ def _failures(
             last_at=None if newest is None else newest.at,
         )
         if kinds or failure.verdicts:
-            found.append(failure)
-    return sorted(found, key=lambda each: (-each.verdicts, -each.attempts))
+            counts.append(failure)
+    return sorted(counts, key=lambda each: (-each.verdicts, -each.attempts))
 
 
 def _halted(run: Run, fleet: Fleet, snapshot: Snapshot) -> Iterator[Halted]:

@@ -32,12 +32,21 @@ def load_table(name_or_path: str) -> published.PublishedTable:
 def reproduce(
     table: published.PublishedTable, metric: str, run: Snapshot | None = None
 ) -> dict[str, Any]:
-    """Return as a document what follows from a table, guards ranked in a metric, beside a run."""
-    pairs = published.compare_published(table.rows, metric)
-    p = {frozenset((each["a"], each["b"])): each["unpaired"].p_adjusted for each in pairs}
+    """Return what follows from a table, as a document.
+
+    Args:
+        metric: Guards are ranked in it.
+        run: Its guards are shown beside those of the table that have the same names.
+
+    Raises:
+        ReportError: The run has none of them.
+    """
     models = []
     for row in table.rows:
-        right = row.counts and [(min(side), max(side)) for side in zip(*row.counts, strict=True)]
+        right = None
+        if row.counts:
+            of_malicious, of_harmless = zip(*row.counts, strict=True)
+            right = [(min(side), max(side)) for side in (of_malicious, of_harmless)]
         models.append(
             {
                 "model": row.name,
@@ -50,12 +59,14 @@ def reproduce(
     if run and not any(model["beside"] for model in models):
         problem = "has no model of this table: a row's `guard` is MODEL or MODEL#ARM of a run"
         raise ReportError(f"run {run.run_id} {problem}")
+    pairs = published.compare_published(table.rows, metric)
+    p_of_pair = {frozenset((each["a"], each["b"])): each["unpaired"].p_adjusted for each in pairs}
     document = {
         "table": table,
         "run_id": run and run.run_id,
         "metric": metric,
         "models": models,
-        "ranking": rank({row.name: row.metrics[metric] for row in table.rows}, p),
+        "ranking": rank({row.name: row.metrics[metric] for row in table.rows}, p_of_pair),
         "pairs": pairs,
     }
     return dict(to_builtins(document))

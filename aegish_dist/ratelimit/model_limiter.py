@@ -217,12 +217,16 @@ class ModelLimiter:
             reason=reason,
             others_answered=self.answers.within(silent_s),
         )
+        cost = permit.expected.cost
         if not charged:
+            cost = 0
+            # Whether it was a probe stands in the failure.
             self._renewer.report.add_unused(permit.expected.tokens, probe=False)
-        reported = self._renewer.reported()
-        self.local.release(permit, permit.expected.cost if charged else 0)
+        # Of this report, before another one begins.
+        arrival = self._renewer.reported()
+        self.local.release(permit, cost)
         self._renewer.wake(urgent=True)
-        await reported
+        await arrival
 
     def release(self, permit: Permit) -> None:
         """Give a permit back whose call was not made or ended unknown."""

@@ -65,9 +65,10 @@ def threshold_notation(rule: SuspicionRule, threshold: float) -> str:
         return _everything_or_nothing(threshold)
     if rule.levels is None:
         return f"≥ {threshold:.4g}"
-    parts = _stopped(rule.levels, threshold)
+    parts = _stopped(rule.levels, threshold)  # actions, each with a limit or an empty text
     if len(parts) > 1 and parts[0][0] == Outcome.BLOCK:
-        parts = parts[1:]  # who blocks at WARN blocks at BLOCK
+        # A threshold that stops some WARN stops every BLOCK: that goes without saying.
+        parts = parts[1:]
     return ", ".join(f"{action} {limit}".rstrip() for action, limit in parts) or NOTHING
 
 

@@ -271,8 +271,8 @@ class _Weights:
         # By place in `values`, the weight that a threshold there stops, in exact whole numbers. The
         # place after the last value stops nothing.
         kind = self._kind_of_integers(criterion)
-        detected = self._from(chosen & self._malicious, kind)
-        stopped = self._from(chosen & ~self._malicious, kind)
+        detected = self._from_each_value_on(chosen & self._malicious, kind)
+        stopped = self._from_each_value_on(chosen & ~self._malicious, kind)
         dangerous = detected[0]
         harmless = stopped[0]
         if not (harmless and dangerous):
@@ -301,14 +301,16 @@ class _Weights:
         greatest = max(1, criterion.miss, criterion.stop) * weight**2
         return np.int64 if greatest < _GREATEST else object
 
-    def _from(self, chosen: Bools, kind: type) -> NDArray[Any]:
-        """Return the weight of decisions from each place in `values` on; 0 beyond the last."""
+    def _from_each_value_on(self, chosen: Bools, kind: type) -> NDArray[Any]:
+        """Return for each of `values` the weight of decisions at or above it; 0 beyond the last."""
         weights: NDArray[Any] = np.zeros(len(self._values) + 1, kind)
         for epochs in self._numbers_of_epochs:
-            weight = self._weight_of_sample // epochs
+            # A sample's epochs share its weight, which all their numbers divide.
+            weight_of_decision = self._weight_of_sample // epochs
             places = self._place[chosen & (self._epochs == epochs)]
             decisions = np.bincount(places, minlength=len(weights))
-            weights += decisions.astype(kind) * weight
+            weights += decisions.astype(kind) * weight_of_decision
+        # Summed from the greatest value down.
         return np.cumsum(weights[::-1])[::-1]
 
 

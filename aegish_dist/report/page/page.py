@@ -275,22 +275,22 @@ def _parts(
             yield anchors[0], title, html
 
 
-def _summary(data: ReportData, beside: str) -> str:
+def _summary(data: ReportData, chart: str) -> str:
     notices = "".join(f'<p class="notice">{text(each)}</p>\n' for each in warnings(data))
     sentences = []
     for fact in first_screen(data):
         sentences.append(f"<p><strong>{text(fact.label)}</strong> {with_code(fact.text)}</p>")
-    known = []
+    facts = []
     for fact in (*details(data), *head(data)):
-        known.append(f"<dt>{text(fact.label)}</dt><dd>{text(fact.text)}</dd>")
-    said = "\n".join(sentences)
-    facts = "\n".join(known)
+        facts.append(f"<dt>{text(fact.label)}</dt><dd>{text(fact.text)}</dd>")
+    opening = "\n".join(sentences)
+    about = "\n".join(facts)
     return (
         f'<p class="state">{text(state(data))}</p>\n{notices}'
-        f'<div class="opening">\n<div class="summary" role="region" aria-label="Summary">\n{said}\n'
-        f"</div>\n{beside}</div>\n"
+        f'<div class="opening">\n<div class="summary" role="region" aria-label="Summary">\n'
+        f"{opening}\n</div>\n{chart}</div>\n"
         f'<details class="facts printed">\n<summary>About this run</summary>\n'
-        f"<dl>\n{facts}\n</dl>\n</details>\n"
+        f"<dl>\n{about}\n</dl>\n</details>\n"
     )
 
 
