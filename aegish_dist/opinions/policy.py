@@ -335,7 +335,7 @@ class OriginKind(StrEnum):
 
 
 class Overlap(Struct, frozen=True):
-    """What is known of the commands of a run and those that a policy was chosen on."""
+    """How many commands of a run a policy was chosen on, where that is known."""
 
     kind: OriginKind
     guards: tuple[str, ...] = ()  # that the policy asks

@@ -139,7 +139,7 @@ def copied(_postgres: Any) -> Copied:
 
 
 def test_ways_that_the_owner_has(engine: Engine, app: Engine, scene: Scene, copied: Copied) -> None:
-    """What workers are kept from would work: each way, on a copy of the runs."""
+    """Each forbidden way would work for a role with all rights: tried on a copy of the runs."""
     before = scene.scores(app)
     for each in (app, engine):
         each.dispose()
