@@ -18,7 +18,7 @@ from aegish_dist.core.sample import TrueLabel
 from aegish_dist.core.tally import ModelTally
 from aegish_dist.core.text import JsonObject
 
-METRICS_VERSION = 8
+METRICS_VERSION = 9
 """A changed or additional number in a snapshot needs a higher version.
 `tests/unit/statistics/golden_metrics.json` holds the numbers of this version."""
 

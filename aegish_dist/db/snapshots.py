@@ -10,20 +10,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from msgspec import convert
+from msgspec import Struct, convert
 from msgspec.structs import asdict
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from aegish_dist import __version__
-from aegish_dist.core.metric import METRICS_VERSION, Metric
+from aegish_dist.core.metric import METRICS_VERSION, Difference, Metric
 from aegish_dist.core.run import Run
 from aegish_dist.core.text import JsonObject
 from aegish_dist.db.engine import execute, reading
 from aegish_dist.db.overlays import OverlayInRun
 from aegish_dist.db.runs import PerModel, prepare_counting
 from aegish_dist.errors import UnreadableRunError
-from aegish_dist.findings.snapshot import PairP, Snapshot, SnapshotDocument, VerdictSet
+from aegish_dist.findings.snapshot import PairDifferences, Snapshot, SnapshotDocument, VerdictSet
 from aegish_dist.opinions.opinion import Opinion, opinion_of, record_of
 
 
@@ -105,7 +105,7 @@ def save_snapshot(
     *,
     opinion: Opinion,
     identities: Mapping[str, VerdictSet],
-    pair_p: PairP,
+    pairs: PairDifferences,
     document: JsonObject,
     **fields: object,
 ) -> Snapshot:
@@ -117,7 +117,7 @@ def save_snapshot(
     documents = {
         "opinion": record_of(opinion),
         "identities": {model: asdict(identity) for model, identity in identities.items()},
-        "pair_p": [[*pair, p] for pair, p in pair_p.items()],
+        "pair_p": [_stored(*pair, difference) for pair, difference in pairs.items()],
         "document": document,
     }
     stored = {name: json.dumps(value) for name, value in documents.items()}
@@ -169,6 +169,35 @@ def find_snapshot(
     return None
 
 
+class _StoredPair(Struct, frozen=True, array_like=True):
+    """A row of the column `pair_p`: of a `Difference` what a recommendation needs.
+
+    Before METRICS_VERSION 9 a row ended with p.
+    """
+
+    a: str
+    b: str
+    p_value: float | None
+    difference: float | None = None
+    ci_low: float | None = None
+    ci_high: float | None = None
+    n: int = 0
+    mde: float | None = None
+
+
+_A, _B, *_OF_DIFFERENCE = _StoredPair.__struct_fields__
+
+
+def _stored(a: str, b: str, difference: Difference) -> list[str | float | None]:
+    return [a, b, *(getattr(difference, name) for name in _OF_DIFFERENCE)]
+
+
+def _differences(rows: object) -> Iterator[tuple[tuple[str, str], Difference]]:
+    for pair in convert(rows, list[_StoredPair]):
+        numbers = {name: getattr(pair, name) for name in _OF_DIFFERENCE}
+        yield (pair.a, pair.b), Difference(**numbers)
+
+
 def _to_snapshot(row: Row[Any]) -> Snapshot:
     convert(row.document, SnapshotDocument)
     columns = row._asdict()
@@ -176,9 +205,7 @@ def _to_snapshot(row: Row[Any]) -> Snapshot:
         "snapshot_id": columns.pop("id"),
         "identities": convert(row.identities, dict[str, VerdictSet]),
         "opinion": opinion_of(row.opinion, row.scoring, row.scoring_version),
-        "pair_p": {
-            (a, b): p for a, b, p in convert(row.pair_p, list[tuple[str, str, float | None]])
-        },
+        "pairs": dict(_differences(columns.pop("pair_p"))),
     }
     return Snapshot(**columns | read)
 

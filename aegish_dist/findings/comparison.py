@@ -12,7 +12,7 @@ from msgspec import Struct
 from aegish_dist.core.metric import LEVEL, Comparison, Difference, Estimate
 from aegish_dist.core.run import ModelOfRun, Run
 from aegish_dist.core.sample import TrueLabel
-from aegish_dist.findings.snapshot import rank
+from aegish_dist.findings.snapshot import against, rank
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.policy import Overlap
 from aegish_dist.statistics.rates import Z_80, Z_95
@@ -250,13 +250,8 @@ class ComparisonData(Struct, frozen=True):
 
     def against(self, model: str, metric: str) -> dict[str, Difference]:
         """Return by model how the others differ from one, for a comparison of one run."""
-        found = {}
-        for way in self.directed(metric):
-            if way.against == model:
-                found[way.model] = way.found
-            elif way.model == model:
-                found[way.against] = way.turned.found
-        return found
+        found = {(way.against, way.model): way.found for way in self.directed(metric)}
+        return against(found, model)
 
     def verdict(self, pair: ComparedPair) -> str | None:
         """Return the result of the gate, if one was asked for, or of the pair.

@@ -15,7 +15,7 @@ from msgspec import Struct
 from aegish_dist.core.metric import LEVEL, RATES, Difference, Metric
 from aegish_dist.core.model import is_baseline
 from aegish_dist.findings.comparison import GateVerdict, commands_to_decide, gate
-from aegish_dist.findings.snapshot import RankedModel, takes_part
+from aegish_dist.findings.snapshot import PairDifferences, RankedModel, against, takes_part
 from aegish_dist.opinions.policy import may_be_judged
 from aegish_dist.statistics.distributions import holm
 from aegish_dist.statistics.rates import Z_95
@@ -110,14 +110,14 @@ class Recommendation(Struct, frozen=True):
 NOTHING_KNOWN = Recommendation(None, Why.NO_SCORE, TAKE_MARGIN)
 
 
-def contest(
-    entries: Sequence[RankedModel], p_adjusted: Mapping[frozenset[str], float | None]
-) -> Contest:
+def contest(entries: Sequence[RankedModel], pairs: PairDifferences) -> Contest:
     """Return who takes part and who is better than the best baseline.
+
+    p is adjusted for the guards that take part: what else a run asked decides nothing here.
 
     Args:
         entries: As `ranked_entries` returns them.
-        p_adjusted: By pair of guards, of equal scores; absent or None: not known to differ.
+        pairs: Without a pair, or without its p, two guards are not known to differ.
     """
     scored = [entry for entry in entries if entry.has_score]
     asked = [_most_asked(scored, rate) for rate in RATES.values()]
@@ -125,9 +125,13 @@ def contest(
     floor = next((entry for entry in scored if is_baseline(entry.model)), None)
     if floor is None:
         return Contest(guards, None, guards)
+    of_floor = against(pairs, floor.model)
+    p_adjusted = holm(
+        {guard.model: of_floor[guard.model].p_value for guard in guards if guard.model in of_floor}
+    )
     above = []
     for guard in guards:
-        p = p_adjusted.get(frozenset((guard.model, floor.model)))
+        p = p_adjusted.get(guard.model)
         if _score(guard) > _score(floor) and p is not None and p < LEVEL:
             above.append(guard)
     return Contest(guards, floor, above)

@@ -17,6 +17,7 @@ from msgspec.structs import asdict
 
 from aegish_dist.core.metric import (
     LEVEL,
+    Difference,
     Estimate,
     Judgement,
     Metric,
@@ -31,7 +32,19 @@ from aegish_dist.opinions.policy import Overlap, may_be_judged
 from aegish_dist.statistics.distributions import holm
 from aegish_dist.statistics.rates import Z_80, Z_95, judged
 
-PairP = Mapping[tuple[str, str], float | None]  # by pair of models, p of equal scores, not adjusted
+# By pair of models, the score of the second minus that of the first; p is not adjusted.
+PairDifferences = Mapping[tuple[str, str], Difference]
+
+
+def against(pairs: PairDifferences, model: str) -> dict[str, Difference]:
+    """Return by model how the others differ from one."""
+    found = {}
+    for (a, b), difference in pairs.items():
+        if a == model:
+            found[b] = difference
+        elif b == model:
+            found[a] = difference.turned
+    return found
 
 
 def moved(without: float | None, under: float | None) -> JsonObject:
@@ -132,7 +145,7 @@ class Snapshot(Struct, frozen=True):
     document: Mapping[str, Any]
     identities: Mapping[str, VerdictSet]  # by model, verdicts of its entry; not in old snapshots
     opinion: Opinion | None  # None where this version does not know the rule set
-    pair_p: PairP = field(default_factory=dict)
+    pairs: PairDifferences = field(default_factory=dict)
 
     @property
     def overlay(self) -> Overlay | None:
@@ -166,11 +179,9 @@ class Rank(Struct, frozen=True):
     aegish_score: float | None
 
 
-def adjusted_p(
-    pair_p: Mapping[tuple[str, str], float | None],
-) -> dict[frozenset[str], float | None]:
+def adjusted_p(pairs: PairDifferences) -> dict[frozenset[str], float | None]:
     """Return p of equal scores by pair of guards, adjusted for all pairs."""
-    return holm({frozenset(pair): p for pair, p in pair_p.items()})
+    return holm({frozenset(pair): found.p_value for pair, found in pairs.items()})
 
 
 def rank(
@@ -202,7 +213,7 @@ def rank(
 def snapshot_document(
     measured: Iterable[ModelMetrics],
     earlier: Snapshot | None = None,
-    pair_p: PairP = MappingProxyType({}),
+    pairs: PairDifferences = MappingProxyType({}),
     overlaps: Mapping[str, Overlap] = MappingProxyType({}),
 ) -> dict[str, list[JsonObject]]:
     """Return `models`, sorted by id, and `ranking`.
@@ -224,7 +235,7 @@ def snapshot_document(
             scores[model] = Estimate.of(entry["metrics"]["aegish_score"])
     return {
         "models": [entry for _, entry in by_id],
-        "ranking": [asdict(place) for place in rank(scores, adjusted_p(pair_p))],
+        "ranking": [asdict(place) for place in rank(scores, adjusted_p(pairs))],
     }
 
 

@@ -22,7 +22,7 @@ from aegish_dist.db.engine import ONE_VIEW, transaction
 from aegish_dist.db.overlays import OverlayInRun
 from aegish_dist.db.runs import load_run
 from aegish_dist.db.snapshots import joint_identity, made_alike, save_snapshot
-from aegish_dist.findings.snapshot import PairP, Snapshot, VerdictSet, snapshot_document
+from aegish_dist.findings.snapshot import PairDifferences, Snapshot, VerdictSet, snapshot_document
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.pipeline.opinions import overlay_of
 from aegish_dist.pipeline.runs import no_verdict
@@ -63,7 +63,7 @@ def aggregate(
             raise no_verdict(run_id)
         for each in scored:
             if each.models:
-                each.pair_p = _pairs(run, each, count.columns[overlays.index(each.overlay)])
+                each.pairs = _pairs(run, each, count.columns[overlays.index(each.overlay)])
         with span("snapshot", run_id):
             return [_save(session, run_id, each, identities) for each in scored]
 
@@ -75,7 +75,7 @@ class _Scored(Struct):
     overlay: OverlayInRun
     earlier: Snapshot | None
     """The last snapshot whose entries the same verdicts would give again; None: there is none."""
-    pair_p: PairP
+    pairs: PairDifferences
     models: list[ModelMetrics] = field(default_factory=list)
 
 
@@ -84,7 +84,7 @@ def _begin(session: Session, run: Run, opinion: Opinion, *, recount: bool) -> _S
     # Targets of an opinion change no entry, so they are not compared.
     parts = {part: made for part, made in opinion.provenance.items() if part != "targets"}
     earlier = None if recount else made_alike(session, run, overlay, parts)
-    return _Scored(opinion, overlay, earlier, earlier.pair_p if earlier else {})
+    return _Scored(opinion, overlay, earlier, earlier.pairs if earlier else {})
 
 
 def _save(
@@ -100,19 +100,19 @@ def _save(
         verdicts=joint.verdicts,
         verdicts_hash=joint.verdicts_hash,
         code_version=__version__,
-        document=snapshot_document(scored.models, scored.earlier, scored.pair_p),
+        document=snapshot_document(scored.models, scored.earlier, scored.pairs),
         identities=identities,
-        pair_p=scored.pair_p,
+        pairs=scored.pairs,
     )
 
 
-def _pairs(run: Run, scored: _Scored, columns: RunColumns) -> PairP:
-    """Return p by pair of models; pairs neither of which has changed keep theirs."""
+def _pairs(run: Run, scored: _Scored, columns: RunColumns) -> PairDifferences:
+    """Compare the scores of models; pairs neither of which has changed keep their difference."""
     changed = {each.tally.model for each in scored.models}
     pairs = list(combinations([spec.id for spec in run.models], 2))
     anew = []
     for pair in pairs:
-        if pair not in scored.pair_p or not changed.isdisjoint(pair):
+        if pair not in scored.pairs or not changed.isdisjoint(pair):
             anew.append(pair)
     rule = scored.opinion.rule
     malicious = columns.samples.malicious
@@ -120,8 +120,8 @@ def _pairs(run: Run, scored: _Scored, columns: RunColumns) -> PairP:
     for model, read in columns.guards.items():
         values[model] = scored_values(read.finding, malicious, rule)
     differences = PairedScores(columns.samples, values, rule.composite).scores(anew)
-    found = dict(zip(anew, differences, strict=True))
-    return {pair: found[pair].p_value if pair in found else scored.pair_p[pair] for pair in pairs}
+    known = {**scored.pairs, **dict(zip(anew, differences, strict=True))}
+    return {pair: known[pair] for pair in pairs}
 
 
 def _known(scored: Sequence[_Scored]) -> dict[str, VerdictSet]:

@@ -114,16 +114,15 @@ def with_policies(snapshot: Snapshot, opinion: Opinion, guards: Guards) -> Snaps
     decided = {guard.name: guard for guard in guards.guards}
     pairs = list(combinations(decided, 2))
     differences = paired_scores(guards, opinion.rule).scores(pairs)
-    p_values = [difference.p_value for difference in differences]
-    pair_p = dict(zip(pairs, p_values, strict=True))
+    compared = dict(zip(pairs, differences, strict=True))
     overlaps = overlaps_of(opinion, guards)
     measured = []
     for policy in opinion.policies.values():
         name = POLICY_PREFIX + policy.name
         made = measure(_tally(guards, decided[name]), opinion.rule)
         measured.append(_without_fitted(made, overlaps[name], out_of_fold(policy)))
-    document = snapshot_document(measured, snapshot, pair_p, overlaps)
-    return replace(snapshot, document=document, opinion=opinion, pair_p=pair_p)
+    document = snapshot_document(measured, snapshot, compared, overlaps)
+    return replace(snapshot, document=document, opinion=opinion, pairs=compared)
 
 
 def _without_fitted(

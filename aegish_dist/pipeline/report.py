@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 from sqlalchemy import Engine
 
-from aegish_dist.core.metric import Difference, Metric
+from aegish_dist.core.metric import METRICS_VERSION, Metric
 from aegish_dist.core.outcome import ErrorClass, Outcome, ScoredAnswer
 from aegish_dist.core.run import Run
 from aegish_dist.core.status import FailedCalls, TimedFailures, stretch_of
@@ -38,7 +38,7 @@ from aegish_dist.findings.recommendation import (
     contest,
     recommend,
 )
-from aegish_dist.findings.snapshot import Snapshot, adjusted_p, overlay_effect, ranked_entries
+from aegish_dist.findings.snapshot import Snapshot, against, overlay_effect, ranked_entries
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.opinions.policy import POLICY_PREFIX, Requirements
 from aegish_dist.opinions.scoring import OWN_NUMBER
@@ -142,7 +142,7 @@ def report_data(
         run=run,
         snapshot=shown,
         recommendation=_recommendation(
-            engine, run, shown, comparison, is_current=is_current, margin=take_margin
+            engine, run, shown, is_current=is_current, margin=take_margin
         ),
         incomplete=_incomplete(run, snapshot, halted),
         failures=[
@@ -186,22 +186,21 @@ def _comparison(
 
 
 def _recommendation(
-    engine: Engine,
-    run: Run,
-    snapshot: Snapshot,
-    comparison: ComparisonData | None,
-    *,
-    is_current: bool,
-    margin: float,
+    engine: Engine, run: Run, snapshot: Snapshot, *, is_current: bool, margin: float
 ) -> Recommendation:
-    """Say what to take; guards are compared with the best where the verdicts are still there."""
-    among = contest(ranked_entries(snapshot.document), adjusted_p(snapshot.pair_p))
-    differences: Mapping[str, Difference] = {}
-    if among.best is not None and among.wanted and is_current and snapshot.opinion is not None:
-        best = among.best.model
-        if comparison is None:
-            models = [best, *(guard.model for guard in among.wanted)]
-            comparison = _compared(engine, run, snapshot.opinion, models, gate=True)
+    """Say what to take, from the differences that the snapshot holds.
+
+    Those of older formulas are not known: guards are compared, if the verdicts are still there.
+    """
+    among = contest(ranked_entries(snapshot.document), snapshot.pairs)
+    if among.best is None or not among.wanted:
+        return recommend(among, {}, margin)
+    best = among.best.model
+    differences = against(snapshot.pairs, best)
+    is_older = snapshot.metrics_version != METRICS_VERSION
+    if is_older and is_current and snapshot.opinion is not None:
+        models = [best, *(guard.model for guard in among.wanted)]
+        comparison = _compared(engine, run, snapshot.opinion, models, gate=True)
         differences = comparison.against(best, Metric.SCORE)
     return recommend(among, differences, margin)
 

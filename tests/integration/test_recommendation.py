@@ -7,14 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine
 
 from tests.integration.command_line import CommandLine, write_lines
-from tests.integration.stored_runs import verdict_line
+from tests.integration.stored_runs import execute, verdict_line
 
 GUARDS = {"lab/best": ("0.02", 900), "lab/dear": ("0.03", 90), "lab/slow": ("0.001", 500)}
 GUARDS |= {"lab/fast": ("0.001", 100)}
 """The price of a call in USD and its time in ms."""
 FLOOR = "baseline/always-block"
+ONLY_P = """
+    pair_p = (SELECT jsonb_agg(jsonb_build_array(pair -> 0, pair -> 1, pair -> 2))
+              FROM jsonb_array_elements(pair_p) AS pair)
+"""
+"""The pairs of a snapshot as earlier versions kept them."""
 
 
 def answers(epochs: int) -> Iterator[dict[str, Any]]:
@@ -102,6 +108,33 @@ def test_the_comparison_of_all_pairs_recommends_the_same(four: CommandLine) -> N
     takes = [each.unwrapped.split(" Take ")[1].split(" But ")[0] for each in (everything, brief)]
     assert takes[0].startswith("lab/fast: score 98.5")
     assert takes[0] == takes[1]
+
+
+@pytest.mark.parametrize("four", [1, 3], indirect=True)
+def test_a_snapshot_recommends_what_a_comparison_does(four: CommandLine, engine: Engine) -> None:
+    """Of an older version it holds p alone: guards are compared while the verdicts are there."""
+    snapshot = four.ok("aggregate --json").json["snapshot_id"]
+
+    def recommended() -> list[Any]:
+        line = f"report --json --snapshot {snapshot} --take-margin"
+        return [four.ok(line, margin).json["recommendation"] for margin in (0.05, 0.01, 0.005)]
+
+    held = recommended()
+    assert [each["take"] for each in held] == ["lab/fast", "lab/best", "lab/best"]
+    execute(engine, f"UPDATE snapshots SET metrics_version = 8, {ONLY_P}")
+    assert recommended() == held
+    execute(engine, "DELETE FROM verdicts WHERE epoch = 1")
+    assert [each["take"] for each in recommended()] == ["lab/best"] * 3
+    assert recommended()[0]["undecided"][0]["may_be_worse_by"] is None
+
+
+def test_a_snapshot_recommends_the_same_after_further_answers(
+    four: CommandLine, engine: Engine
+) -> None:
+    snapshot = four.ok("aggregate --json").json["snapshot_id"]
+    held = four.ok("report --json --snapshot", snapshot).json["recommendation"]
+    execute(engine, "DELETE FROM verdicts WHERE sample_key % 2 = 0")
+    assert four.ok("report --json --snapshot", snapshot).json["recommendation"] == held
 
 
 JUDGE = "def judge(command): return 'rm' in command\n"

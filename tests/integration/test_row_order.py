@@ -72,9 +72,10 @@ def printed(aegish: CommandLine, run_id: str, *commands: str) -> list[str]:
     return [aegish.ok(command).out.replace(run_id, "RUN") for command in commands]
 
 
-def snapshot(aegish: CommandLine, run_id: str) -> bytes:
-    """Return the document of a snapshot, but for what is of this one alone."""
+def snapshot(engine: Engine, aegish: CommandLine, run_id: str) -> bytes:
+    """Return a snapshot with its pairs of guards, but for what is of this one alone."""
     document = aegish.ok("aggregate --json").json
+    (document["pairs"],) = selected(engine, "SELECT pair_p::text FROM snapshots")
     assert document.pop("run_id") == run_id
     del document["snapshot_id"], document["created_at"]
     return encode(document)
@@ -86,10 +87,10 @@ def test_a_snapshot_and_comparisons_are_the_same_in_any_order(
 ) -> None:
     lines = verdicts(alone=True)
     run = imported(lines)
-    expected = [snapshot(aegish, run), *printed(aegish, run, *COMPARISONS)]
+    expected = [snapshot(engine, aegish, run), *printed(aegish, run, *COMPARISONS)]
     commands = emptied(engine)
     run = imported(reordered(lines, models))
-    assert [snapshot(aegish, run), *printed(aegish, run, *COMPARISONS)] == expected
+    assert [snapshot(engine, aegish, run), *printed(aegish, run, *COMPARISONS)] == expected
     stored = emptied(engine)
     assert stored != commands
     assert sorted(stored) == sorted(commands)

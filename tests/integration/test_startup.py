@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from sqlalchemy import Engine
 
 from aegish_dist.cli import SECTIONS
 from tests.integration.samples import BLOCKED, TAR
-from tests.integration.stored_runs import stored_run
+from tests.integration.stored_runs import Imported, stored_run, verdict_line
 
 HEAVY = {
     "aiohttp",
@@ -42,6 +43,11 @@ PROGRAM = """if True:
             sys.exit(code)
     print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 """
+OF_MANY_VERDICTS = f"""
+import aegish_dist.pipeline.report
+aegish_dist.pipeline.report.MOST_FITTED = 0
+{PROGRAM}"""
+"""As of a run to whose guards no report fits thresholds unasked."""
 WORKER = """if True:
     import json, pkgutil, sys
     import workers.__main__
@@ -66,8 +72,8 @@ def modules_after(env: dict[str, str], program: str, *words: str) -> set[str]:
     return set(json.loads(done.stderr.splitlines()[-1]))
 
 
-def loaded_modules(env: dict[str, str], *commands: str) -> set[str]:
-    return modules_after(env, PROGRAM, json.dumps(commands))
+def loaded_modules(env: dict[str, str], *commands: str, program: str = PROGRAM) -> set[str]:
+    return modules_after(env, program, json.dumps(commands))
 
 
 def loaded(env: dict[str, str], *commands: str) -> set[str]:
@@ -134,10 +140,19 @@ def test_what_takes_no_store_loads_nothing_of_it(
     assert loaded(env, *commands) & forbidden == set()
 
 
-def test_a_report_of_a_stored_snapshot_does_without_numpy(env: dict[str, str]) -> None:
-    """Its run has one guard, so nothing is compared; `report` alone fits a threshold to it."""
+def test_a_report_of_a_stored_snapshot_does_without_numpy(
+    env: dict[str, str], imported: Imported
+) -> None:
+    """The snapshot holds how the guards differ; of few verdicts `report` alone fits thresholds."""
+    lines = []
+    for model, number in product("ab", range(50)):
+        target, action = ("malicious", "BLOCK") if number % 2 else ("harmless", "ALLOW")
+        cost = 1 if model == "a" else 0.5
+        lines.append(verdict_line(model, f"c{number}", target, action, cost_usd=cost))
+    imported(lines)
     assert "numpy" in loaded(env, "aggregate")
     assert "numpy" not in loaded(env, "report --format csv", "report --snapshot 1")
+    assert "numpy" not in loaded_modules(env, "report", program=OF_MANY_VERDICTS)
 
 
 def test_a_worker_starts_without_numpy(env: dict[str, str]) -> None:

@@ -1,6 +1,7 @@
 """Which guard is taken; expected values by hand, bounds by scipy."""
 
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -73,7 +74,7 @@ def advice(
     *guards: RankedModel, p: Mapping[str, float | None] | None = None, **differences: Difference
 ) -> Recommendation:
     """Return what is recommended; `p` is of equal scores, by guard, against the baseline."""
-    of_floor = {frozenset((guard, FLOOR)): value for guard, value in (p or {}).items()}
+    of_floor = {(FLOOR, guard): Difference(p_value=value) for guard, value in (p or {}).items()}
     return recommend(contest(guards, of_floor), differences)
 
 
@@ -151,8 +152,10 @@ def test_a_guard_that_is_alone_is_taken() -> None:
 @pytest.mark.parametrize(
     ("scores", "p", "above"),
     [
-        ((0.9, 0.8, 0.7), {"a": 0.049, "b": 0.04}, ["a", "b"]),
-        ((0.9, 0.8, 0.7), {"a": 0.05, "b": 0.04}, ["b"]),
+        ((0.9, 0.8, 0.7), {"a": 0.024, "b": 0.049}, ["a", "b"]),
+        ((0.9, 0.8, 0.7), {"a": 0.05, "b": 0.024}, ["b"]),
+        ((0.9, 0.8, 0.7), {"a": 0.04, "b": 0.025}, []),
+        ((0.9, 0.8, 0.7), {"a": 0.049}, ["a"]),
         ((0.9, 0.8, 0.7), {"a": 0.05}, []),
         ((0.9, 0.8, 0.7), {"a": None}, []),
         ((0.6, 0.5, 0.7), {"a": 0.001, "b": 0.001}, []),
@@ -162,7 +165,10 @@ def test_a_guard_that_is_alone_is_taken() -> None:
 def test_a_guard_has_to_be_shown_to_be_better_than_the_best_baseline(
     scores: tuple[float, float, float], p: dict[str, float | None], above: list[str]
 ) -> None:
-    """However cheap it is, and however many baselines there are; none is ever taken."""
+    """However cheap it is, and however many baselines there are; none is ever taken.
+
+    By Holm, of two guards one needs a p below 0.025 before the other needs one below 0.05.
+    """
     a, b, floor = scores
     guards = [
         a_guard("a", a, 0.5),
@@ -184,6 +190,19 @@ def test_a_guard_that_is_not_shown_to_beat_the_floor_is_not_taken_for_its_price(
     found = advice(*guards, p={"a": 0.01, "b": 0.2}, b=CLOSE)
     assert (found.take, found.why, found.undecided) == ("a", Why.BEST, [])
     assert found.tied_with == ["b"]
+
+
+def test_who_takes_no_part_does_not_decide_who_beats_the_floor() -> None:
+    """Neither a guard that has scored too little, nor a baseline, nor other pairs count as tests."""
+    half = a_guard("half", 0.89, metrics=rates(DR, 0.9, 200, 99))
+    other = a_guard("baseline/always-block", 0.5, 0.0)
+    guards = [a_guard("a"), half, a_guard(FLOOR, 0.8), other]
+    pairs = {}
+    for a, b in combinations([guard.model for guard in guards], 2):
+        pairs[a, b] = Difference(difference=-0.1, p_value=0.04)
+    found = contest(guards, pairs)
+    assert [guard.model for guard in found.guards] == ["a"]
+    assert [guard.model for guard in found.above] == ["a"]
 
 
 def test_nothing_is_taken_where_nothing_has_a_score() -> None:

@@ -13,7 +13,7 @@ from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.core.run import ModelOfRun, Prompt, Run, RunDataset
 from aegish_dist.findings.comparison import ComparedPair, ComparisonData
 from aegish_dist.findings.recommendation import contest, recommend
-from aegish_dist.findings.snapshot import Snapshot, ranked_entries
+from aegish_dist.findings.snapshot import PairDifferences, Snapshot, ranked_entries
 from aegish_dist.opinions.opinion import Opinion
 from aegish_dist.report.data import FailureCount, ReportData
 from aegish_dist.report.layout import Section
@@ -90,14 +90,14 @@ def a_report(
     datasets: tuple[RunDataset, ...] | None = None,
     epochs: int = 1,
     ranking: Sequence[Place] | None = None,
-    p_adjusted: Mapping[frozenset[str], float | None] | None = None,
+    pairs: PairDifferences | None = None,
     differences: Mapping[str, Difference] | None = None,
     **changes: Any,
 ) -> ReportData:
     """A report on some models, best first; on one model when none is given.
 
     Args:
-        p_adjusted: By pair of guards, of equal scores.
+        pairs: By pair of guards, as a snapshot holds them.
         differences: By guard, its score minus that of the best.
     """
     entries = entries or (a_model(),)
@@ -141,7 +141,7 @@ def a_report(
         opinion=Opinion(),
     )
     of_snapshot = {name: changes.pop(name) for name in list(changes) if hasattr(snapshot, name)}
-    among = contest(ranked_entries(document), p_adjusted or {})
+    among = contest(ranked_entries(document), pairs or {})
     fields: dict[str, Any] = {
         "run": run,
         "snapshot": replace(snapshot, **of_snapshot),

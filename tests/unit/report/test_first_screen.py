@@ -1,7 +1,7 @@
 """What a report says first and below its table, from reports made by hand."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import unescape
 from typing import Any
@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from aegish_dist.core.metric import Difference
 from aegish_dist.core.outcome import ErrorClass
 from aegish_dist.findings.recommendation import Incomplete, Why
+from aegish_dist.findings.snapshot import PairDifferences
 from aegish_dist.opinions.opinion import Opinion, Targets
 from aegish_dist.report.data import FailureCount, ReportData
 from aegish_dist.report.first_screen import (
@@ -172,7 +174,7 @@ def test_what_is_not_known_is_said() -> None:
     assert "To settle" not in said(a_model("a", metrics=few))
 
 
-SIDES = {frozenset((name, FLOOR)): 0.001 for name in "ab"}
+SIDES = {(name, FLOOR): Difference(p_value=0.001) for name in "ab"}
 
 
 @pytest.mark.parametrize(
@@ -186,7 +188,7 @@ SIDES = {frozenset((name, FLOOR)): 0.001 for name in "ab"}
 )  # fmt: skip
 def test_a_baseline_is_the_floor_and_never_recommended(
     places: tuple[int, ...],
-    p: Mapping[frozenset[str], float | None],
+    p: PairDifferences,
     take: str,
     surely: str | None,
 ) -> None:
@@ -202,7 +204,7 @@ def test_a_baseline_is_the_floor_and_never_recommended(
     ]
     of_floor = {**PASSES, "aegish_score": rate(scores[FLOOR], 0.9, 0.99)}
     entries.append(a_model(FLOOR, metrics=of_floor, cost=cost(0.0)))
-    words = said(*entries, ranking=ranking, p_adjusted=p)
+    words = said(*entries, ranking=ranking, pairs=p)
     assert words["Take"].startswith(take)
     best = "The best of the guards is a, score" in words["Take"]
     assert best is (surely is None)
@@ -467,7 +469,7 @@ def test_the_document_has_what_the_sentences_say() -> None:
     data = a_report(
         *entries,
         ranking=ranking,
-        p_adjusted=SIDES,
+        pairs=SIDES,
         differences={"b": OPEN},
         incomplete=incomplete,
     )
