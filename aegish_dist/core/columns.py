@@ -111,10 +111,17 @@ _LEAST = 1e-9  # a confidence below adds nothing to the sums
 
 def cells_of(samples: AskedSamples, finding: Codes) -> tuple[Cell, ...]:
     """Count the samples that have a verdict by what no metric tells apart."""
-    rows = np.column_stack([samples.kind, np.sort(finding, axis=1)])
-    kinds, numbers = np.unique(rows, axis=0, return_counts=True)
+    sorted_findings = np.sort(finding, axis=1)
+    group = samples.kind
+    for column in sorted_findings.T:
+        group = _renumbered(group * (len(FINDINGS) + 1) + column - NO_VERDICT)
+    numbers = np.bincount(group)
+    one_of_group = np.zeros(len(numbers), np.int64)
+    one_of_group[group] = np.arange(len(group))
+    kinds = samples.kind[one_of_group].tolist()
+    places_of_epochs = sorted_findings[one_of_group].tolist()
     found: Counter[tuple[SampleKind, OutcomeDetails]] = Counter()
-    for (kind, *places), number in zip(kinds.tolist(), numbers.tolist(), strict=True):
+    for kind, places, number in zip(kinds, places_of_epochs, numbers.tolist(), strict=True):
         findings = findings_at(tuple(places))
         if findings:
             found[samples.kinds[kind], findings] += number
@@ -122,6 +129,12 @@ def cells_of(samples: AskedSamples, finding: Codes) -> tuple[Cell, ...]:
     for (kind, findings), number in found.items():
         cells.append(Cell(kind.target, kind.category, kind.cluster, findings, number))
     return in_order(cells)
+
+
+def _renumbered(numbers: Ints) -> Ints:
+    """Number equal numbers, which are at least 0, from 0 on; without sorting them."""
+    used = np.bincount(numbers) > 0
+    return (np.cumsum(used) - 1)[numbers]
 
 
 @lru_cache(maxsize=2**16)  # few differ, unless a run has dozens of epochs

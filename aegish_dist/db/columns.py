@@ -6,6 +6,7 @@ texts of a grid are read part by part. Of a few samples the commands are read, a
 stopped them.
 """
 
+import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter, itemgetter
@@ -46,6 +47,11 @@ from aegish_dist.db.runs import PerModel, prepare_counting, prepare_listing
 from aegish_dist.db.schema import CODES, error_class_of, finding_of, outcome_of
 from aegish_dist.opinions.scoring import ScoringRule
 
+READ = {
+    name: f"coalesce(verdict.{name}::float8, 'NaN')"
+    for name in ("confidence", "suspicion", "cost_usd", "service_ms")
+}
+"""The numbers of `GuardColumns` in its order: SQL by column of the verdicts."""
 EXCLUDED = -1  # the place of a sample that an overlay leaves out
 
 
@@ -63,6 +69,7 @@ def read_columns(
     models: Iterable[str],
     overlay: OverlayInRun,
     *,
+    numbers: Sequence[str] = tuple(READ),
     texts: bool = False,
 ) -> RunColumns:
     """Read what models of a run answered.
@@ -70,6 +77,7 @@ def read_columns(
     Args:
         session: Transaction of the caller; `REPEATABLE READ` makes it one picture.
         overlay: Corrects labels, and leaves out samples.
+        numbers: Of `READ`, those that are wanted; the others take time to read, and memory.
         texts: Whether the names and commands of samples are read, too.
 
     Raises:
@@ -78,7 +86,7 @@ def read_columns(
     samples = read_samples(session, run, overlay, texts=texts)
     of_run = PerModel.of(session, run)
     prepare_counting(session)
-    guards = {model: read_guard(of_run, model, samples) for model in models}
+    guards = {model: read_guard(of_run, model, samples, numbers) for model in models}
     return RunColumns(samples.counted, run.epochs, guards)
 
 
@@ -115,12 +123,12 @@ def read_samples(
     return StoredSamples(keys[by_key], places[by_key], counted)
 
 
-_FLOATS = {
-    name: f"coalesce(verdict.{name}::float8, 'NaN')"
-    for name in ("confidence", "suspicion", "cost_usd", "service_ms")
-}
-_BEFORE_ROWS = 19  # bytes of COPY's signature and flags; behind the rows come fewer than of a row
 _ITEM = {"sample_key": ">i8", "epoch": ">i2", "code": ">i2"}
+_SEND = {">i8": "int8send", ">i2": "int2send", ">f8": "float8send"}
+"""What PostgreSQL writes a number of a type with."""
+_BEFORE_ROWS = 19  # bytes of COPY's signature and flags
+_BEFORE_VALUE = struct.Struct(">hi")
+"""Of a row of COPY the number of its values, and the length of the only one."""
 
 
 def read_rows(
@@ -130,42 +138,47 @@ def read_rows(
 
     Args:
         numbers: SQL of each number by its name; none may be null.
-        width: Type of all these numbers as COPY writes it, such as `>f8`.
+        width: Type of all these numbers, such as `>f8`.
     """
-    known = ", ".join(numbers.values())
-    rows = statement("read_columns_of_guard", numbers=known, counts=models.counts).text
-    # COPY writes the number of the fields of a row, then each field behind its length.
-    fields = [("fields", ">i2")]
-    for name, type_of_field in (_ITEM | dict.fromkeys(numbers, width)).items():
-        fields += [(f"length of {name}", ">i4"), (name, type_of_field)]
-    row_type = np.dtype(fields)
+    types = _ITEM | dict.fromkeys(numbers, width)
+    columns = {name: f"verdict.{name}" for name in _ITEM} | dict(numbers)
+    fields = " || ".join(f"{_SEND[types[name]]}({column})" for name, column in columns.items())
+    rows = statement("read_columns_of_guard", fields=fields, counts=models.counts).text
+    row_type = np.dtype(list(types.items()))
     copy = f"COPY ({rows}) TO STDOUT (FORMAT binary)"
-    before = _BEFORE_ROWS
+    at = _BEFORE_ROWS
     for block in copied(models.session, copy, {"model": models.keys[model]}):
-        read = np.frombuffer(block, row_type, (len(block) - before) // row_type.itemsize, before)
-        before = 0
-        yield read
+        while at + _BEFORE_VALUE.size <= len(block):  # two bytes end the last block
+            _, size = _BEFORE_VALUE.unpack_from(block, at)
+            at += _BEFORE_VALUE.size
+            yield np.frombuffer(block, row_type, size // row_type.itemsize, at)
+            at += size
+        at = 0
 
 
 _FINDING_OF_CODE = np.full(max(CODES) + 1, NO_VERDICT, np.int8)
 _FINDING_OF_CODE[list(CODES)] = [FINDINGS.index(finding_of(code)) for code in CODES]
 
 
-def read_guard(models: PerModel, model: str, samples: StoredSamples) -> GuardColumns:
-    """Read what one model answered, about the samples that count."""
+def read_guard(
+    models: PerModel, model: str, samples: StoredSamples, numbers: Sequence[str]
+) -> GuardColumns:
+    """Read what one model answered, about the samples that count; `numbers` are of `READ`."""
     epochs = models.run.epochs
     shape = (len(samples.counted), epochs)
     findings = np.full(shape, NO_VERDICT, np.int8)
-    columns = [np.full(shape, np.nan) for _ in _FLOATS]
-    for read in read_rows(models, model, _FLOATS, ">f8"):
+    columns = dict.fromkeys(READ, np.broadcast_to(np.nan, shape))  # takes no memory
+    columns |= {name: np.full(shape, np.nan) for name in numbers}
+    wanted = {name: READ[name] for name in numbers}
+    for read in read_rows(models, model, wanted, ">f8"):
         with reading(models.run.run_id):  # a verdict may be about no item of the run
             item = items_of(read, samples.keys, samples.places, epochs)
             finding = _FINDING_OF_CODE[read["code"]]
         counts = item >= 0
         findings.flat[item[counts]] = finding[counts]
-        for name, column in zip(_FLOATS, columns, strict=True):
-            column.flat[item[counts]] = read[name][counts]
-    return GuardColumns(findings, *columns)
+        for name in numbers:
+            columns[name].flat[item[counts]] = read[name][counts]
+    return GuardColumns(findings, *columns.values())
 
 
 def items_of(read: NDArray[np.void], keys: Ints, places: Ints, epochs: int) -> Ints:

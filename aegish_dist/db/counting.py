@@ -80,7 +80,8 @@ def count_models(
     columns = []
     if len(unchanged) < len(run.models):
         names = [spec.id for spec in run.models]
-        columns = [read_columns(session, run, names, overlay) for overlay in overlays]
+        for overlay in overlays:
+            columns.append(read_columns(session, run, names, overlay, numbers=["confidence"]))
     found = []
     for spec in run.models:
         if spec.id in unchanged:

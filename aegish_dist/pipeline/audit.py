@@ -77,7 +77,7 @@ def read_run(engine: Engine, run_id: str, opinion: Opinion) -> tuple[Run, RunCol
         run = load_run(session, run_id)
         models = [spec.id for spec in run.models]
         overlay = overlay_of(session, run, opinion)
-        columns = read_columns(session, run, models, overlay, texts=True)
+        columns = read_columns(session, run, models, overlay, numbers=(), texts=True)
     if not any(read.answered.any() for read in columns.guards.values()):
         raise no_verdict(run_id)
     return run, columns

@@ -211,7 +211,7 @@ def _compared(
         if guards is None:
             models = [each.model for each in sides if each.run_id == run.run_id]
             overlay = overlay_of(session, run, asked.opinion)
-            columns = read_columns(session, run, models, overlay, texts=len(runs) > 1)
+            columns = read_columns(session, run, models, overlay, numbers=(), texts=len(runs) > 1)
             read[run.run_id] = columns.samples, columns.guards
         else:
             read[run.run_id] = guards.samples, {guard.name: guard for guard in guards.guards}

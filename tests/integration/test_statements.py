@@ -24,7 +24,7 @@ USED = re.compile(r'(?:execute|newest|superseded)\(\s*[\w.]+,\s*"(\w+)"|statemen
 
 SQL = {
     "columns": "verdict.epoch",
-    "numbers": "verdict.confidence",
+    "fields": "int8send(verdict.sample_key)",
     "attempt": "'attempt', attempt",
     "lock": "FOR NO KEY UPDATE OF verdict",
     "within": fragment("of_these_names"),
