@@ -112,14 +112,9 @@ _LEAST = 1e-9  # a confidence below adds nothing to the sums
 def cells_of(samples: AskedSamples, finding: Codes) -> tuple[Cell, ...]:
     """Count the samples that have a verdict by what no metric tells apart."""
     sorted_findings = np.sort(finding, axis=1)
-    group = samples.kind
-    for column in sorted_findings.T:
-        group = _renumbered(group * (len(FINDINGS) + 1) + column - NO_VERDICT)
-    numbers = np.bincount(group)
-    one_of_group = np.zeros(len(numbers), np.int64)
-    one_of_group[group] = np.arange(len(group))
-    kinds = samples.kind[one_of_group].tolist()
-    places_of_epochs = sorted_findings[one_of_group].tolist()
+    one_of_each, numbers = alike(samples.kind, *(sorted_findings.T - NO_VERDICT))
+    kinds = samples.kind[one_of_each].tolist()
+    places_of_epochs = sorted_findings[one_of_each].tolist()
     found: Counter[tuple[SampleKind, OutcomeDetails]] = Counter()
     for kind, places, number in zip(kinds, places_of_epochs, numbers.tolist(), strict=True):
         findings = findings_at(tuple(places))
@@ -131,10 +126,20 @@ def cells_of(samples: AskedSamples, finding: Codes) -> tuple[Cell, ...]:
     return in_order(cells)
 
 
-def _renumbered(numbers: Ints) -> Ints:
-    """Number equal numbers, which are at least 0, from 0 on; without sorting them."""
-    used = np.bincount(numbers) > 0
-    return (np.cumsum(used) - 1)[numbers]
+def alike(*columns: Ints | Codes) -> tuple[Ints, Ints]:
+    """Return one place of those that agree in all columns, and their number, in order of columns.
+
+    Numbers are small and at least 0: to count them takes less time and memory than to sort rows.
+    """
+    group = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        number = group * (int(column.max(initial=0)) + 1) + column
+        used = np.bincount(number) > 0
+        group = (np.cumsum(used) - 1)[number]
+    numbers = np.bincount(group)
+    one_of_each = np.zeros(len(numbers), np.int64)
+    one_of_each[group] = np.arange(len(group))
+    return one_of_each, numbers
 
 
 @lru_cache(maxsize=2**16)  # few differ, unless a run has dozens of epochs

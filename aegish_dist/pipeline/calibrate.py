@@ -72,7 +72,7 @@ def calibrate(
         OpinionError: The overlay does not fit the datasets of the run, or a policy its models.
         ReportError: There is no verdict yet, or nothing to tell apart or to fit on.
     """
-    guards = guards or read_guards(engine, run_id, opinion, rule, models)
+    guards = guards or read_guards(engine, run_id, opinion, rule, models, costs=False)
     _require_both_labels(run_id, guards)
     current = known or with_policies(current_snapshot(engine, run_id, opinion), opinion, guards)
     scores = {entry.model: Estimate.of(entry.metrics[Metric.SCORE]) for entry in current.entries}

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 from aegish_dist.core.columns import cells_of, has_verdict
 from aegish_dist.core.metric import Estimate, ModelMetrics
 from aegish_dist.core.tally import Latency, ModelTally
-from aegish_dist.db.columns import read_columns
+from aegish_dist.db.columns import READ, read_columns
 from aegish_dist.db.engine import transaction
 from aegish_dist.db.runs import load_run
 from aegish_dist.errors import ReportError
@@ -46,6 +46,7 @@ def read_guards(
     models: Sequence[str] = (),
     *,
     commands: bool = False,
+    costs: bool = True,
 ) -> Guards:
     """Return what models of a run, and the policies of an opinion, said about each sample.
 
@@ -53,6 +54,7 @@ def read_guards(
         models: Models and policies, in the order of the guards; all models when empty. Policies
             that are not named come last.
         commands: Whether commands are wanted, too; policies need them in any case.
+        costs: Whether prices and times are wanted; policies need them, too.
 
     Raises:
         StoreError: The run does not ask one of them.
@@ -62,11 +64,13 @@ def read_guards(
     with transaction(engine, isolation_level="REPEATABLE READ") as session:
         run = load_run(session, run_id)
         names = chosen_models(run, models, opinion.contenders)
+        numbers = READ if costs or opinion.policies else ("confidence", "suspicion")
         columns = read_columns(
             session,
             run,
             chosen_models(run) if opinion.policies else names,
             overlay_of(session, run, opinion),
+            numbers=tuple(numbers),
             texts=commands or bool(opinion.policies),
         )
     if not len(columns.samples):

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from aegish_dist.core.columns import AskedSamples, Ints
+from aegish_dist.core.columns import AskedSamples, Ints, alike
 from aegish_dist.core.metric import Estimate
 from aegish_dist.opinions.scoring import Composite
 from aegish_dist.statistics.distributions import t_quantile
@@ -55,12 +55,13 @@ def observed(
     # A sample without a cluster has a number beyond those of the names: all of them become None.
     names: list[str | None] = [*samples.cluster_names, None]
     cluster = np.minimum(samples.cluster, len(names) - 1)
-    rows = np.stack([cluster, right, epochs])[:, epochs > 0]
+    known = np.flatnonzero(epochs > 0)
 
     # Samples that agree in all three become one observation.
-    kinds, numbers = np.unique(rows, axis=1, return_counts=True)
+    one_of_each, numbers = alike(cluster[known], right[known], epochs[known])
+    kinds = [column[known[one_of_each]].tolist() for column in (cluster, right, epochs)]
     observations = []
-    for kind, number in zip(kinds.T.tolist(), numbers.tolist(), strict=True):
+    for kind, number in zip(zip(*kinds, strict=True), numbers.tolist(), strict=True):
         place, hits, n = kind
         weight = n if by_epoch else 1
         observations.append(Observation(None, names[place], hits / n, number, weight))

@@ -139,10 +139,14 @@ class PairedStratum:
         """Return the variance of the mean of `weight_b b - weight_a a`; NaN for one sample."""
         mean_a, mean_b = self.means
         mean = weight_b * mean_b - weight_a * mean_a
-        of_a = weight_a[:, None] * self.a
-        of_b = weight_b[:, None] * self.b
-        residuals = (of_b - of_a) / UNIT - mean[:, None]
-        squares = fsum_rows(np.where(self.both, residuals**2, 0.0))
+        # In place, as the samples may be millions.
+        residuals = weight_b[:, None] * self.b
+        residuals -= weight_a[:, None] * self.a
+        residuals /= UNIT
+        residuals -= mean[:, None]
+        residuals[~self.both] = 0
+        residuals *= residuals
+        squares = fsum_rows(residuals)
         n = self.samples
         freedom = np.maximum(1, n * (n - 1))
         return np.where(n > 1, squares / freedom, np.nan)
@@ -282,8 +286,9 @@ class PairedScores(Generic[Key]):
         """
         differences: list[Difference] = []
         for part, a, b in self._parts(pairs):
-            malicious, harmless = (PairedStratum(stratum, a, b) for stratum in self._labels)
             further = None if added is None else added(part)
+            malicious, harmless = (PairedStratum(stratum, a, b) for stratum in self._labels)
+            del a, b  # of millions of samples the strata are enough
             differences += score_differences(self._composite, malicious, harmless, further)
         return differences
 
@@ -303,9 +308,10 @@ class PairedScores(Generic[Key]):
         for start in range(0, len(pairs), pairs_at_once):
             part = slice(start, start + pairs_at_once)
             sides_a, sides_b = zip(*pairs[part], strict=True)
-            values_a = np.stack([self._values[side] for side in sides_a])
-            values_b = np.stack([self._values[side] for side in sides_b])
-            yield part, values_a, values_b
+            yield part, self._rows(sides_a), self._rows(sides_b)
+
+    def _rows(self, sides: Sequence[Key]) -> Ints:
+        return np.stack([self._values[side] for side in sides])
 
     def _compared(self, a: Ints, b: Ints, *, by_category: bool) -> Iterator[Comparison]:
         malicious, harmless = (PairedStratum(stratum, a, b) for stratum in self._labels)

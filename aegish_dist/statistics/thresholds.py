@@ -94,20 +94,12 @@ class FoldedDecisions:
         The suspicion is an array of samples x epochs; NaN, unscored, is left out.
         """
         scored = ~np.isnan(suspicion)
-        sample, _ = np.nonzero(scored)
-        weights = _Weights(
-            suspicion[scored],
-            self._samples.malicious[sample],
-            self.fold[sample],
-            scored.sum(axis=1)[sample],
-        )
-        whole = weights.best(criterion)
+        whole, by_fold = self._thresholds(suspicion, scored, criterion)
         if whole is None:
             return Fit(
                 FittedGuard(criterion, problem="one of the two labels has no scored verdict"), None
             )
 
-        by_fold = [weights.best(criterion, without=fold) for fold in range(self.folds)]
         # Where a fold leaves one label alone, only the in-sample score below is of use.
         chosen = [whole if threshold is None else threshold for threshold in by_fold]
         threshold_of_sample = np.array(chosen)[self.fold]
@@ -124,6 +116,21 @@ class FoldedDecisions:
             ),
             None,
         )
+
+    def _thresholds(
+        self, suspicion: Floats, scored: Bools, criterion: Criterion
+    ) -> tuple[float | None, list[float | None]]:
+        """Return the best threshold of all folds, and of all but each."""
+        # What this takes of memory is free again when guards are judged.
+        sample, _ = np.nonzero(scored)
+        weights = _Weights(
+            suspicion[scored],
+            self._samples.malicious[sample],
+            self.fold[sample],
+            scored.sum(axis=1)[sample],
+        )
+        by_fold = [weights.best(criterion, without=fold) for fold in range(self.folds)]
+        return weights.best(criterion), by_fold
 
     def judge(
         self, criterion: Criterion, scored: Bools, stops: Bools, stops_in_sample: Bools
@@ -161,7 +168,7 @@ class FoldedDecisions:
             rates.append(_widened(estimate(mean), _square(shifts)))
             in_sample.append(mean.value - math.fsum(shifts))
 
-        slopes = np.full(len(self._samples), self._slope)
+        slopes = np.broadcast_to(self._slope, len(self._samples))
         shifts = self._shifts(judged, slopes, judged.scored > 0)
         added = _square(shifts, with_mean=not criterion.fits_score)
         return FittedGuard(
@@ -178,13 +185,15 @@ class FoldedDecisions:
         That is what samples add to out of fold - in sample. Each rate is a mean of those `among`
         all samples that have its label.
         """
+        moved = judged.right - judged.right_in_sample
+        moves = np.flatnonzero(among & (moved != 0))  # few samples of a large run
         of_label = np.where(
-            self._samples.malicious,
+            self._samples.malicious[moves],
             (among & self._samples.malicious).sum(),
             (among & ~self._samples.malicious).sum(),
         )
-        moved = np.where(among, judged.right - judged.right_in_sample, 0)
-        parts = weight * moved / np.maximum(1, judged.scored * of_label)
+        parts = np.zeros(len(moved))
+        parts[moves] = weight[moves] * moved[moves] / np.maximum(1, judged.scored[moves] * of_label)
         return sums_by_place(self._samples.cluster, parts)
 
     def differences(
@@ -216,7 +225,7 @@ class FoldedDecisions:
     def _shifts_of_pair(self, a: JudgedSamples, b: JudgedSamples) -> Floats:
         """Return by cluster how far the difference of two scores shifts."""
         both = (a.scored > 0) & (b.scored > 0)
-        slope = np.full(len(self._samples), self._slope)
+        slope = np.broadcast_to(self._slope, len(self._samples))
         return self._shifts(b, slope, both) - self._shifts(a, slope, both)
 
 
