@@ -36,6 +36,7 @@ HOST = "127.0.0.1"
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
 POLL_S = 0.02
+LEAST_MEMORY = 4 * 2**30
 _CHANCE = random.SystemRandom()
 
 
@@ -69,6 +70,17 @@ def require_binary(*candidates: str) -> str:
     pytest.skip(reason)
 
 
+def memory() -> str | None:
+    """Return a folder in memory; None where there is none, or little room as in a container.
+
+    A database of three hundred files is made and dropped there in a fifth of the time.
+    """
+    folder = "/dev/shm"
+    if os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > LEAST_MEMORY:
+        return folder
+    return None
+
+
 @contextmanager
 def short_home() -> Iterator[Path]:
     """A home of the embedded PostgreSQL, removed at the end.
@@ -76,7 +88,7 @@ def short_home() -> Iterator[Path]:
     Its path is short, because the socket lies in it; it is not in pytest's folder, which is closed
     to the user that serves where this is root.
     """
-    made = Path(tempfile.mkdtemp(prefix="aegish-dist-"))
+    made = Path(tempfile.mkdtemp(prefix="aegish-dist-", dir=memory()))
     try:
         yield made
     finally:

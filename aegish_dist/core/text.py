@@ -186,7 +186,9 @@ def squeezed(text: str) -> str:
 def clean_json(encoded: str | bytes, value: Any) -> Any:
     """Clean all texts of a JSON value, keys included, if its encoding shows a sign of such text."""
     if isinstance(encoded, str):
-        sign: object = _SIGN.search(encoded)
+        sign: object = _SIGN.search(encoded) or (
+            not encoded.isascii() and _UNSTORABLE.search(encoded)
+        )
     else:  # a zero byte means UTF-16 or UTF-32, where the pattern finds nothing
         sign = b"\0" in encoded or _SIGN_IN_BYTES.search(encoded)
     return changed_texts(value, clean_text) if sign else value

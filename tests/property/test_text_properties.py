@@ -3,7 +3,7 @@
 import json
 import re
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aegish_dist.core.text import clean_json, clean_text
@@ -17,6 +17,7 @@ def test_nothing_but_what_no_store_holds_is_replaced(text: str) -> None:
 
 
 @given(ANY_TEXT, st.booleans())
+@example("\ud800", False)
 def test_json_is_cleaned_keys_included(text: str, as_ascii: bool) -> None:
     encoded = json.dumps({text: [text, 1]}, ensure_ascii=as_ascii)
     for document in (encoded, encoded.encode(errors="surrogatepass")):

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from aegish_dist.settings import Settings
-from tests.house import parsed, product
+from tests.house import nodes, parsed, product
 from tests.unit.test_language import prose
 
 ROOT = Path(__file__).parents[2]
@@ -122,7 +122,7 @@ def code() -> Code:
     found = Code({}, {})
     for name, path in product().items():
         found.modules[name] = set(defined(parsed(path).body))
-        for node in ast.walk(parsed(path)):
+        for node in nodes(parsed(path)):
             if isinstance(node, ast.ClassDef):
                 names = found.classes.setdefault(node.name, set())
                 names |= {*defined(node.body), *assigned(node)}
@@ -265,19 +265,22 @@ CALLS = {"execute", "statement", "fragment"}
 
 def texts(tree: ast.AST) -> set[str]:
     """Return the strings of a module, and the names in braces within them."""
-    constants = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    constants = [node.value for node in nodes(tree) if isinstance(node, ast.Constant)]
     found = {value for value in constants if isinstance(value, str)}
     return found | {name for value in found for name in re.findall(r"\{(\w+)", value)}
 
 
-def called_names(tree: ast.AST) -> Iterator[str]:
-    """Yield the names of statements that a module asks for by a literal."""
-    for node in ast.walk(tree):
+@cache
+def called_names(tree: ast.AST) -> set[str]:
+    """Return the names of statements that a module asks for by a literal."""
+    names: set[str] = set()
+    for node in nodes(tree):
         match node:
             case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=args):
                 if name in CALLS:
                     literals = (each.value for each in args if isinstance(each, ast.Constant))
-                    yield from (each for each in literals if isinstance(each, str))
+                    names.update(each for each in literals if isinstance(each, str))
+    return names
 
 
 def header_problems(sql: str, modules: dict[str, ast.Module]) -> Iterator[str]:
@@ -291,7 +294,7 @@ def header_problems(sql: str, modules: dict[str, ast.Module]) -> Iterator[str]:
         elif not names & texts(modules[name]):
             yield f"{name} does not use it"
     for name, tree in modules.items():
-        if name not in said and names & set(called_names(tree)):
+        if name not in said and names & called_names(tree):
             yield f"{name} uses it, too"
     if not said:
         yield "it names no module"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house import parsed, product
+from tests.house import nodes, parsed, product
 
 ROOT = Path(__file__).parents[2]
 BANNED = {
@@ -46,7 +46,7 @@ def prose(path: Path) -> Iterator[tuple[int, str]]:
         for number, line in enumerate(text.splitlines(), 1):
             yield number, line.partition("--")[2]
         return
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes(parsed(path)):
         match node:
             case ast.Constant(value=str() as words) if " " in words.strip() and not _SQL.match(
                 words
@@ -92,7 +92,7 @@ def test_a_name_means_one_thing() -> None:
 def test_tests_import_public_names() -> None:
     """Every name that a test needs is one without an underscore (ruff's SLF001 looks at attributes)."""
     paths = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").glob("*.py")]
-    imports = [node for path in paths for node in ast.walk(ast.parse(path.read_text("utf-8")))]
+    imports = [node for path in paths for node in nodes(parsed(path))]
     private = {
         name.name
         for node in imports

@@ -13,12 +13,8 @@ from aegish_dist.logs import LIBRARY_LEVELS, configure_logging, get_logger
 
 @pytest.fixture(autouse=True)
 def _as_it_was() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
     levels = {name: logging.getLogger(name).level for name in LIBRARY_LEVELS}
     yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
     for name, before in levels.items():
         logging.getLogger(name).setLevel(before)
     structlog.contextvars.clear_contextvars()

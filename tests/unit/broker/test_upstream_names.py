@@ -13,7 +13,7 @@ from importlib import import_module
 import pytest
 from kombu.transport import virtual
 
-from tests.house import parsed, product
+from tests.house import nodes, parsed, product
 
 PACKAGES = ("aegish_dist.broker.", "workers.")
 UPSTREAM = ("kombu.", "celery.", "billiard.")
@@ -98,15 +98,15 @@ def attributes(base: type) -> set[str]:
 
 
 def of_self(tree: ast.AST) -> Iterator[ast.Attribute]:
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) in {"self", "super()"}:
             yield node
 
 
 def private(tree: ast.Module) -> set[str]:
     """Return the underscore attributes of other objects that a module uses."""
-    found = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    found = {node.attr for node in nodes(tree) if isinstance(node, ast.Attribute)}
+    own = {node.name for node in nodes(tree) if isinstance(node, ast.FunctionDef)}
     own |= {node.attr for node in of_self(tree)}
     return {name for name in found - own if name[0] == "_" and not name.startswith("__")}
 
@@ -151,7 +151,7 @@ def test_each_listed_name_is_used() -> None:
     names = {
         each.attr if isinstance(each, ast.Attribute) else each.name
         for _, tree in sources()
-        for each in ast.walk(tree)
+        for each in nodes(tree)
         if isinstance(each, (ast.Attribute, ast.FunctionDef))
     }
     names |= {name for _, made in subclasses() for name in vars(made)}

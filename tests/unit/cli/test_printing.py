@@ -1,57 +1,21 @@
 """Printing: one place, everything printable, and failures of the standard streams in one line."""
 
-import ast
 import io
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import Mock
 
 import click
 import pytest
 
-import aegish_dist
-import workers
 from aegish_dist.cli import printing, run
 from aegish_dist.cli.printing import in_columns, terminal_width
 from aegish_dist.errors import ClosedOutputError, OutputError
 
 HOSTILE = "\x1b]52;c;ZXZpbA==\x07\x9b2J\u202etxt\u200b\udc9b[/red][link=x]:smile:\r\nsecond"
 SHOWN = r"\x1b]52;c;ZXZpbA==\x07\x9b2J\u202etxt\u200b\udc9b[/red][link=x]:smile:\r\nsecond"
-MAY_PRINT = {
-    "aegish_dist/cli/printing.py",  # prints, and makes the consoles
-    "aegish_dist/cli/status.py",  # takes the terminal and gives it back
-    "aegish_dist/logs.py",  # logs
-    "aegish_dist/providers/python_host.py",  # programs of their own, as the next two
-    "aegish_dist/providers/supervisor.py",
-    "aegish_dist/simulator/guard.py",  # a program of its own, which answers there
-}
-
-
-PRINTS = {"print", "echo", "secho", "click.echo", "click.secho", "Console", "traceback.print_exc"}
-STREAMS = {"sys.stdout", "sys.stderr"}
-
-
-def sources() -> Iterator[tuple[str, ast.Module]]:
-    for package in (aegish_dist, workers):
-        (root,) = package.__path__
-        for path in Path(root).rglob("*.py"):
-            yield path.relative_to(Path(root).parent).as_posix(), ast.parse(path.read_bytes())
-
-
-def uses(tree: ast.Module) -> set[str]:
-    nodes = list(ast.walk(tree))
-    called = {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
-    read = {ast.unparse(node) for node in nodes if isinstance(node, ast.Attribute)}
-    return (called & PRINTS) | (read & STREAMS)
-
-
-def test_nothing_prints_but_the_one_place() -> None:
-    found = {name: used for name, tree in sources() if (used := uses(tree))}
-    assert {name: used for name, used in found.items() if name not in MAY_PRINT} == {}
-    assert set(found) == MAY_PRINT
 
 
 def test_lines_texts_and_documents_are_printable(capsys: pytest.CaptureFixture[str]) -> None:

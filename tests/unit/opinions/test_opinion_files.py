@@ -37,6 +37,7 @@ EXCLUDED = LabelChange("d", "0" * 16, HOSTILE, None, None, "twice in the set", "
 RELABELLED = LabelChange("d", None, "cat x", TrueLabel.MALICIOUS, "file-read", "it reads", "Bob")
 HEAD = 'name = "mine"\nversion = 1\nauthor = "Ada"\n'
 CHANGE = '[[change]]\ndataset = "d"\ncommand = "ls"\nreason = "because"\n'
+POLICY = 'name = "mine"\nversion = 1\n'
 EXCLUDE = CHANGE + 'action = "exclude"\n'
 
 
@@ -225,16 +226,19 @@ def test_a_written_policy_reads_back(
 
 @pytest.mark.parametrize(("text", "complaint"), lines_of("refused_policies.jsonl"))
 def test_a_policy_that_cannot_be_used_is_refused(text: str, complaint: str, path: Path) -> None:
-    """Some keys may stand at the top, where they are checked alike."""
-    head = 'name = "mine"\nversion = 1\n'
-    refused(read_policy, path, head + text, complaint)
-    refused(
-        read_policy, path, head.replace("mine", "a,b") + "stage = [1]", "'name': must be of ASCII"
-    )
-    listed = head + f'[[stage]]\nguard = "allowlist"\npatterns = {["ls"] * 1001}'
+    refused(read_policy, path, POLICY + text, complaint)
+
+
+def test_names_lists_and_files_of_policies_are_bounded(path: Path) -> None:
+    named = POLICY.replace("mine", "a,b") + "stage = [1]"
+    refused(read_policy, path, named, "'name': must be of ASCII")
+    listed = POLICY + f'[[stage]]\nguard = "allowlist"\npatterns = {["ls"] * 1001}'
     refused(read_policy, path, listed, "key 'patterns': Expected `array` of length <= 1000")
-    refused(read_policy, path, head + "#" * (64 * 2**20), "larger than 64 MiB")
-    path.write_text(head + 'guards = ["a", "b"]\nthreshold = 1\ncombine = { at_least = 2 }')
+    refused(read_policy, path, POLICY + "#" * (64 * 2**20), "larger than 64 MiB")
+
+
+def test_keys_of_a_single_stage_may_stand_at_the_top(path: Path) -> None:
+    path.write_text(POLICY + 'guards = ["a", "b"]\nthreshold = 1\ncombine = { at_least = 2 }')
     assert read_policy(path) == Policy("mine", 1, (Stage(("a", "b"), (1.0, 1.0), 2),))
 
 

@@ -75,8 +75,8 @@ RUNS = 400
 @pytest.mark.parametrize(
     "world",
     [
-        World(60),
         World(60, thresholds=()),
+        pytest.param(World(60), marks=pytest.mark.long),
         pytest.param(World(200), marks=pytest.mark.long),
         pytest.param(World(60, cluster=3), marks=pytest.mark.long),
         pytest.param(World(60, stands=0.9), marks=pytest.mark.long),
