@@ -6,6 +6,7 @@ import inspect
 import itertools
 import logging
 import os
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -36,6 +37,7 @@ settings.load_profile("untimed")  # a busy machine is no failure
 gc.disable()  # until tests are collected: a fifth of that time
 
 _LONG_TIERS = ("chaos", "e2e", "howto")
+_ON_RABBITMQ = re.compile("rabbitmq|quorum")
 _SECRET_SUFFIXES = ("_API_KEY", "_TOKEN", "_BASE_URL")
 
 
@@ -45,12 +47,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     pytest-xdist's `worksteal` gives each of N workers the N-th part of the list by number; a worker
     that is done takes over the end of another one's part. Neighbours stay neighbours, so that what
-    a module shares is made once or twice.
+    a module shares is made once or twice. The first worker has all tests on the RabbitMQ of its
+    session, which takes five seconds of CPU time to start.
     """
     workers = getattr(config, "workerinput", {}).get("workercount", 1)
-    long = [item for item in items if item.path.parent.name in _LONG_TIERS]
-    short = iter([item for item in items if item.path.parent.name not in _LONG_TIERS])
     ordered: list[pytest.Item] = []
+    long: list[pytest.Item] = []
+    others: list[pytest.Item] = []
+    for item in items:
+        tier = item.path.parent.name
+        if tier in ("e2e", "integration") and _ON_RABBITMQ.search(item.name):
+            ordered.append(item)
+        elif tier in _LONG_TIERS:
+            long.append(item)
+        else:
+            others.append(item)
+    short = iter(others)
     for number in range(1, workers + 1):
         ordered += long[len(long) * (number - 1) // workers : len(long) * number // workers]
         ordered += islice(short, max(0, len(items) * number // workers - len(ordered)))

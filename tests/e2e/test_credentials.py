@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
 from aegish_dist.core.model import CallParameters, ModelSpec, WireFormat
@@ -63,6 +64,7 @@ def test_a_run_cannot_have_a_worker_send_what_its_operator_did_not_allow(cluster
         assert SECRET not in cluster.log() + shown.stdout + shown.stderr
 
 
+@pytest.mark.long
 def test_a_worker_without_a_key_says_so_until_one_has_it(cluster: Cluster, tmp_path: Path) -> None:
     """`status` names the variable; a worker that has the key takes the run up by itself."""
     cluster.simulator.start()
