@@ -10,6 +10,9 @@ COMPILE := build/lock/bin/uv pip compile --quiet --upgrade --universal --python-
 	--fork-strategy fewest --generate-hashes --no-strip-extras --no-emit-index-url \
 	--custom-compile-command "make lock"
 
+# Tests start hundreds of processes, each of which would compile all that it imports for a second.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help install demo fleet test long lint audit check bench format reference docs lock dist release interop clean
 

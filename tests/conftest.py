@@ -215,7 +215,12 @@ def redis_url(_redis: RedisServer) -> str:
 
 
 @pytest.fixture(scope="session")
-def rabbitmq_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """URL of a RabbitMQ; queues stay until the session ends, so use models of distinct names."""
+def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitServer]:
+    """A RabbitMQ; queues stay until the session ends, so use models of distinct names."""
     with RabbitServer(tmp_path_factory.mktemp("rabbitmq")) as server:
-        yield server.url
+        yield server
+
+
+@pytest.fixture
+def rabbitmq_url(rabbitmq: RabbitServer) -> str:
+    return rabbitmq.url

@@ -243,15 +243,14 @@ def test_a_redis_that_does_not_answer(engine: Engine, tmp_path: Path) -> None:
     assert row_counts(engine) == {}
 
 
-def test_a_rabbitmq_without_room(engine: Engine, tmp_path: Path) -> None:
-    with RabbitServer(tmp_path) as server:
-        app = an_app(server.url)
-        with server.alarmed():
-            message = refusal(lambda: submit(engine, app, a_plan()), 30)
-            assert "RabbitMQ takes no messages" in message
-            assert row_counts(engine) == {}
-        run = submit(engine, app, a_plan())
-        assert queue_depths(app, [queue_name("test/a", run.run_id)]).popitem()[1] == 3
+def test_a_rabbitmq_without_room(engine: Engine, rabbitmq: RabbitServer) -> None:
+    app = an_app(rabbitmq.url)
+    with rabbitmq.alarmed():
+        message = refusal(lambda: submit(engine, app, a_plan()), 30)
+        assert "RabbitMQ takes no messages" in message
+        assert row_counts(engine) == {}
+    run = submit(engine, app, a_plan())
+    assert queue_depths(app, [queue_name("test/a", run.run_id)]).popitem()[1] == 3
 
 
 def stored_run_to_resume(engine: Engine, refused: BaseException) -> str:
