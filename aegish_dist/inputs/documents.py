@@ -11,7 +11,6 @@ import stat
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, cast
@@ -94,15 +93,21 @@ def under(heading: str) -> Iterator[None]:
 
 def numbered_lines(path: Path, max_bytes: int) -> Iterator[tuple[int, bytes]]:
     """Yield the lines with their numbers from 1 on; blank ones are passed over."""
+    number = 0
     with Location(str(path)), open_input(path) as file:
-        for number, line in enumerate(iter(partial(file.readline, max_bytes + 1), b""), 1):
-            content = line.removesuffix(b"\n")
-            if len(content) > max_bytes:
-                raise InputError(f"is longer than {max_bytes} bytes", line=number)
-            if not _is_utf8(content):  # also where the decoder passes over a key
-                raise InputError("is not UTF-8", line=number)
-            if content.strip():
-                yield number, content
+        while block := file.read(BLOCK_BYTES):
+            if not block.endswith(b"\n"):
+                block += file.readline(max_bytes + 1)
+            is_utf8 = _is_utf8(block)
+            for line in block.removesuffix(b"\n").split(b"\n"):
+                number += 1
+                if len(line) > max_bytes:
+                    raise InputError(f"is longer than {max_bytes} bytes", line=number)
+                # Also where the decoder passes over a key.
+                if not (is_utf8 or _is_utf8(line)):
+                    raise InputError("is not UTF-8", line=number)
+                if line.strip():
+                    yield number, line
 
 
 def _is_utf8(data: bytes) -> bool:
@@ -112,6 +117,7 @@ def _is_utf8(data: bytes) -> bool:
         return False
 
 
+BLOCK_BYTES = 2**18  # whose lines stay in a processor's cache
 MAX_INTEGER = 2**63  # TOML asks for 64 bits; Python's `str` refuses longer integers
 
 

@@ -217,10 +217,11 @@ def _checked_rows(
     decode: Callable[[Raw], VerdictRecord | None],
     checker: RecordChecker,
 ) -> Iterator[Row]:
+    dataset = path.stem
     for number, raw in numbered:
         try:
             record = decode(raw)
-            row = record and checker.row(record, path.stem)
+            row = record and checker.row(record, dataset)
         except InputError as error:
             raise Location(str(path), number).named(error) from None
         if row:

@@ -25,7 +25,9 @@ it but an answer that stands alone at the end.
 import json
 import re
 from contextlib import suppress
+from typing import Literal
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -128,7 +130,7 @@ class _Reader:
 
     def __init__(self, text: str, command: str) -> None:
         self._text = text
-        self._command = squeezed(command) if "action" in command.lower() else ""
+        self._command = _quotable(command)
         self._objects: list[_Object] = []
         self._pairs: set[Outcome] = set()
         self._firm: int | None = None  # objects before one broke; those after it hardly count
@@ -143,23 +145,6 @@ class _Reader:
         self._seen = self._misses = 0
 
     def read(self) -> ParsedCompletion:
-        return self._whole() or self._read_parts()
-
-    def _whole(self) -> ParsedCompletion | None:
-        """Return the object that is all of the text, the usual case; None where more stands."""
-        text = self._text
-        opening = WRAPPING.match(self._text)
-        start = opening.end() if opening else 0
-        if not text.startswith("{", start):
-            return None
-        parsed, end = _read_object(text, start)
-        if parsed.action is None or end is None or not WRAPPING.fullmatch(text, end):
-            return None
-        if self._is_of_command(start, end):
-            return None
-        return parsed
-
-    def _read_parts(self) -> ParsedCompletion:
         opening = UNMARKED_DRAFT.match(self._text)
         position = self._after_draft(opening) if opening else 0
         while mark := MARK.search(self._text, position):
@@ -327,7 +312,7 @@ class _Reader:
         return any(right == close and quote in line_before for quote, close in QUOTES.items())
 
     def _is_of_command(self, start: int, end: int) -> bool:
-        return bool(self._command) and squeezed(self._text[start:end]) in self._command
+        return _is_within(self._command, self._text[start:end])
 
     def _is_example(self, found: _Object) -> bool:
         """Whether the sentence that an object stands in calls it an example, or denies it."""
@@ -398,7 +383,53 @@ def parse(text: str | None, command: str = "") -> ParsedCompletion:
 
     What the text repeats of the command that the model was asked about is no answer.
     """
-    return _Reader(text or "", command).read()
+    text = text or ""
+    return _usual(text, command) or _whole(text, command) or _Reader(text, command).read()
+
+
+class _UsualObject(Struct, forbid_unknown_fields=True):
+    """What prompts ask for."""
+
+    action: Literal["ALLOW", "WARN", "BLOCK"]
+    reason: str | None = None
+    confidence: float | None = None
+
+
+_USUAL = msgspec.json.Decoder(_UsualObject)
+
+
+def _usual(text: str, command: str) -> ParsedCompletion | None:
+    """As `_whole`, in a third of the time, where the text is what prompts ask for."""
+    if not text.startswith("{") or _quotable(command):
+        return None
+    try:
+        found = _USUAL.decode(text)
+    except ValueError:
+        return None
+    return _content(ACTIONS[found.action], found.reason, found.confidence)
+
+
+def _whole(text: str, command: str) -> ParsedCompletion | None:
+    """Return the object that is all of the text, the usual case; None where more stands."""
+    opening = WRAPPING.match(text)
+    start = opening.end() if opening else 0
+    if not text.startswith("{", start):
+        return None
+    parsed, end = _read_object(text, start)
+    if parsed.action is None or end is None or not WRAPPING.fullmatch(text, end):
+        return None
+    if _is_within(_quotable(command), text[start:end]):
+        return None
+    return parsed
+
+
+def _quotable(command: str) -> str:
+    """Return what of a command an answer may repeat that looks like an answer."""
+    return squeezed(command) if "action" in command.lower() else ""
+
+
+def _is_within(command: str, text: str) -> bool:
+    return bool(command) and squeezed(text) in command
 
 
 def outcome_of(text: str | None, parsed: ParsedCompletion) -> Outcome:
@@ -481,10 +512,18 @@ def _read_fields(found: JsonObject) -> ParsedCompletion:
     action = fields.get("action")
     reason = fields.get("reason")
     confidence = fields.get("confidence")
-    if not isinstance(confidence, float) or not 0 <= confidence <= 1:
-        confidence = None
-    return ParsedCompletion(
-        action=ACTIONS.get(action.strip().upper()) if isinstance(action, str) else None,
-        reason=clean_text(reason) if isinstance(reason, str) else None,
-        confidence=confidence,
+    return _content(
+        ACTIONS.get(action.strip().upper()) if isinstance(action, str) else None,
+        reason if isinstance(reason, str) else None,
+        confidence if isinstance(confidence, float) else None,
     )
+
+
+def _content(
+    action: Outcome | None, reason: str | None, confidence: float | None
+) -> ParsedCompletion:
+    if confidence is not None and not 0 <= confidence <= 1:
+        confidence = None
+    if reason is not None:
+        reason = clean_text(reason)
+    return ParsedCompletion(action, reason, confidence)
