@@ -14,9 +14,6 @@ def assert_called_once_each(cluster: Cluster, run_id: str, planned: int) -> None
     assert cluster.simulator.calls() == planned
 
 
-@pytest.mark.parametrize(
-    "cluster", ["redis", pytest.param("rabbitmq", marks=pytest.mark.long)], indirect=True
-)
 def test_plain_celery_command(cluster: Cluster) -> None:
     """A worker started by Celery's own command completes a run over all wire formats."""
     run_id = cluster.submit(*WIRES, limit=40)

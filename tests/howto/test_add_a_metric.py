@@ -53,7 +53,8 @@ def test_the_golden_file_takes_the_new_numbers_and_no_other_moves(walkthrough: W
             for name in (WARNED, PRODUCT):
                 assert set(entry["metrics"].pop(name)) >= {"value", "ci_low", "ci_high", "n"}
     assert after["documents"] == before["documents"]
-    walkthrough.test("tests/unit/statistics", "tests/unit/report", "tests/unit/opinions")
+    folders = ("tests/unit/statistics", "tests/unit/report", "tests/unit/opinions")
+    walkthrough.test("-m", "not long", *folders)
 
 
 def test_they_are_in_every_format_of_a_report(stored: Callable[[str], str]) -> None:

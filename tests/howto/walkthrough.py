@@ -78,8 +78,8 @@ class Walkthrough:
         assert done.returncode == 0, f"{arguments}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
         return done.stdout
 
-    def test(self, *paths: str) -> None:
-        self.run("-m", "pytest", "-q", "-p", "no:cacheprovider", *paths, timeout_s=300.0)
+    def test(self, *arguments: str) -> None:
+        self.run("-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments, timeout_s=300.0)
 
     def golden(self) -> tuple[Any, Any]:
         """Write the golden file of metrics again; return what it held before and what it holds."""

@@ -17,6 +17,7 @@ import pytest
 
 from aegish_dist.settings import Settings
 from tests.house import nodes, parsed, product
+from tests.recorded import lines_of
 from tests.unit.test_language import prose
 
 ROOT = Path(__file__).parents[2]
@@ -207,35 +208,7 @@ def test_names_in_a_page_exist(page: Path, code: Code) -> None:
     assert list(unknown(page.read_text(encoding="utf-8"), code)) == []
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "aegish_dist/queue/transport.py",
-        "transport.py",
-        "take.lua",
-        "vanished.sql",
-        "core/vanished",
-        "deploy/vanished.yaml",
-        "docs/guides/vanished.md",
-        "db/verdicts.vanished",
-        "aegish_dist.broker.app.make_app",
-        "aegish_dist.nothing",
-        "aegish_dist.core.sample.Vanished",
-        "aegish_dist.statistics.metrics.VANISHED",
-        "core.sample.Vanished",
-        "core.metrics",
-        "db.per_model",
-        "statistics.means.vanished()",
-        "TaskPool.pump",
-        "GateKeeper",
-        "vanished_setting",
-        "vanished()",
-        "AEGISH_DIST_VANISHED",
-        "VANISHED_FOREVER",
-        "vanished_RULE",
-        "decide` in `aegish_dist/broker/app.py",
-    ],
-)
+@pytest.mark.parametrize("name", lines_of("stale_names.jsonl"))
 def test_a_stale_name_is_found(name: str, code: Code) -> None:
     assert len(list(unknown(f"It is `{name}`.", code))) == 1
 

@@ -151,19 +151,10 @@ def test_a_guard_that_is_alone_is_taken() -> None:
 
 @pytest.mark.parametrize(
     ("scores", "p", "above"),
-    [
-        ((0.9, 0.8, 0.7), {"a": 0.024, "b": 0.049}, ["a", "b"]),
-        ((0.9, 0.8, 0.7), {"a": 0.05, "b": 0.024}, ["b"]),
-        ((0.9, 0.8, 0.7), {"a": 0.04, "b": 0.025}, []),
-        ((0.9, 0.8, 0.7), {"a": 0.049}, ["a"]),
-        ((0.9, 0.8, 0.7), {"a": 0.05}, []),
-        ((0.9, 0.8, 0.7), {"a": None}, []),
-        ((0.6, 0.5, 0.7), {"a": 0.001, "b": 0.001}, []),
-        ((0.7, 0.5, 0.7), {"a": 0.001, "b": 0.001}, []),
-    ],
+    lines_of("guards_above_a_baseline.jsonl"),
 )
 def test_a_guard_has_to_be_shown_to_be_better_than_the_best_baseline(
-    scores: tuple[float, float, float], p: dict[str, float | None], above: list[str]
+    scores: list[float], p: dict[str, float | None], above: list[str]
 ) -> None:
     """However cheap it is, and however many baselines there are; none is ever taken.
 
