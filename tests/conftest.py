@@ -25,6 +25,7 @@ from tests.services import (
     RabbitServer,
     RedisServer,
     as_superuser,
+    memory,
     opened,
     short_home,
     trusting_server,
@@ -164,7 +165,7 @@ class _Postgres:
 @pytest.fixture(scope="session")
 def _postgres() -> Iterator[_Postgres]:
     with ExitStack() as stack:
-        server = stack.enter_context(trusting_server(stack.enter_context(short_home())))
+        server = stack.enter_context(trusting_server(stack.enter_context(short_home(memory()))))
         with closing(_Postgres(server.url)) as postgres:
             yield postgres
 

@@ -73,7 +73,8 @@ def require_binary(*candidates: str) -> str:
 def memory() -> str | None:
     """Return a folder in memory; None where there is none, or little room as in a container.
 
-    A database of three hundred files is made and dropped there in a fifth of the time.
+    A database of three hundred files is made and dropped there in a fifth of the time. Guards are
+    kept out of it, so that it is no place for their programs.
     """
     folder = "/dev/shm"
     if os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > LEAST_MEMORY:
@@ -82,13 +83,13 @@ def memory() -> str | None:
 
 
 @contextmanager
-def short_home() -> Iterator[Path]:
+def short_home(folder: str | None = None) -> Iterator[Path]:
     """A home of the embedded PostgreSQL, removed at the end.
 
     Its path is short, because the socket lies in it; it is not in pytest's folder, which is closed
     to the user that serves where this is root.
     """
-    made = Path(tempfile.mkdtemp(prefix="aegish-dist-", dir=memory()))
+    made = Path(tempfile.mkdtemp(prefix="aegish-dist-", dir=folder))
     try:
         yield made
     finally:
